@@ -1,0 +1,1 @@
+"""Map a function over documents in worker processes with limits."""

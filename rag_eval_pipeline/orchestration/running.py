@@ -1,0 +1,132 @@
+"""Run an evaluation from a command: the same job and the same instance as the UI's, in this process."""
+
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+import dagster as dg
+import psutil
+
+from rag_eval_pipeline.orchestration import subjects
+from rag_eval_pipeline.orchestration.partitions import SUBJECTS
+from rag_eval_pipeline.orchestration.sensors import record_failure
+from rag_eval_pipeline.warehouse.home import Home
+
+HOST_TAG, PID_TAG = "rag_eval/host", "rag_eval/pid"
+SETTINGS = Path(__file__).parents[2] / "dagster.yaml"
+FALLBACK = "telemetry:\n  enabled: false\nnux:\n  enabled: false\n"
+
+
+@dataclass
+class RunReport:
+    """How a run ended.
+
+    Attributes:
+        key: the subject.
+        success: every step and every blocking check passed.
+        stopped_at: step at which it stopped.
+        errors: what to tell a person, one sentence a cause.
+        warnings: failed checks that don't block.
+    """
+
+    key: str
+    success: bool
+    stopped_at: str | None = None
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def instance(home: Home) -> dg.DagsterInstance:
+    """The Dagster instance below the data folder, with the project's dagster.yaml."""
+    home.dagster.mkdir(parents=True, exist_ok=True)
+    target = home.dagster / "dagster.yaml"
+    if SETTINGS.is_file():
+        shutil.copyfile(SETTINGS, target)
+    elif not target.exists():
+        target.write_text(FALLBACK, "utf-8")
+    os.environ["DAGSTER_HOME"] = str(home.dagster)
+    return dg.DagsterInstance.get()
+
+
+def register(home: Home, key: str) -> None:
+    """Add a key to the partitions, so that the UI and `dagster asset materialize --partition` know it."""
+    with instance(home) as running:
+        running.add_dynamic_partitions(SUBJECTS.name or "", [key])
+
+
+def run(home: Home, key: str, listener: Callable[[str, int, int], None] | None = None) -> RunReport:
+    """Evaluate one key; the run is in the UI's list like any other.
+
+    A signal ends the run as failed; runs of this host whose process is gone are marked failed at the start.
+    """
+    from rag_eval_pipeline.definitions import defs
+
+    with instance(home) as running, _listening(listener), _ending_on_signals():
+        _bury_dead_runs(running)
+        running.add_dynamic_partitions(SUBJECTS.name or "", [key])
+        result = defs.resolve_job_def("evaluate").execute_in_process(
+            partition_key=key,
+            instance=running,
+            raise_on_error=False,
+            tags={HOST_TAG: socket.gethostname(), PID_TAG: str(os.getpid())},
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+        )
+    return _report(key, result)
+
+
+def _report(key: str, result: dg.ExecuteInProcessResult) -> RunReport:
+    failures = [event for event in result.all_events if event.is_step_failure]
+    report = RunReport(key, result.success, failures[0].step_key if failures else None)
+    for evaluation in result.get_asset_check_evaluations():
+        if not evaluation.passed:
+            target = report.errors if evaluation.severity == dg.AssetCheckSeverity.ERROR else report.warnings
+            target.append(f"check {evaluation.check_name} of {evaluation.asset_key.to_user_string()}: {evaluation.description}")
+    for event in failures:
+        data = event.step_failure_data
+        description = data.user_failure_data.description if data.user_failure_data else None
+        if description:
+            report.errors.append(description)
+        elif data.error and not report.errors:
+            cause = data.error.cause or data.error
+            report.errors.append(f"{event.step_key}: {cause.message.strip()}")
+    if not result.success:
+        record_failure(key, report.stopped_at or "before the first step")
+    return report
+
+
+@contextmanager
+def _listening(listener: Callable[[str, int, int], None] | None) -> Iterator[None]:
+    subjects.listener = listener
+    try:
+        yield
+    finally:
+        subjects.listener = None
+
+
+@contextmanager
+def _ending_on_signals() -> Iterator[None]:
+    """SIGTERM ends a run as an interrupt does: with its failure recorded."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _bury_dead_runs(running: dg.DagsterInstance) -> None:
+    """Mark runs of this host as failed where their process is gone: nobody else watches them."""
+    active = dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED], tags={HOST_TAG: socket.gethostname()})
+    for past in running.get_runs(active):
+        pid = int(past.tags.get(PID_TAG, "0"))
+        if pid != os.getpid() and not psutil.pid_exists(pid):
+            running.report_run_failed(past, f"its process {pid} is gone; run it again, what was computed is kept")

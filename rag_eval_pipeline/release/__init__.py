@@ -1,0 +1,1 @@
+"""From measures to decisions: the scorecard."""

@@ -1,0 +1,71 @@
+"""Checks that need more than one room: entitlement, the books, and absolute thresholds of corpus.yaml."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from rag_eval_pipeline.attribution.evaluate import check_books
+from rag_eval_pipeline.corpus.settings import Rule
+from rag_eval_pipeline.release.evaluated import metrics_of
+from rag_eval_pipeline.stages.checks import Outcome
+from rag_eval_pipeline.stages.graph import BY_NAME
+from rag_eval_pipeline.stages.subject import Subject
+
+
+def entitlement(subject: Subject, table: str) -> Outcome:
+    """Items of a candidate list that the caller may not see must be none."""
+    count = BY_NAME["filtering"].door("quality", "entitlement_violations")
+    gold = subject.version.gold
+    found = count(subject.frame("documents"), gold.queries, gold.principals, subject.frame(table))
+    violations = int(found["violations"].sum())
+    if not violations:
+        return Outcome(True, f"no list of {table} holds a document that its caller may not see", {"violations": 0})
+    worst = found.filter(pl.col("violations") > 0).sort("violations", descending=True).head(5)["query_id"].to_list()
+    return Outcome(
+        False,
+        f"{violations} items of {table} lie outside their caller's set, e.g. queries {worst}. Mend the lane, reranker or "
+        "imported run that returns them: entitlement is checked on what it returns, and the run stops here.",
+        {"violations": violations},
+    )
+
+
+def books(subject: Subject, waterfall: pl.DataFrame) -> Outcome:
+    """The ledger and the ranking table agree on what was served."""
+    return check_books(subject, waterfall)
+
+
+def thresholds(room: str, frame: pl.DataFrame, subject: Subject) -> Outcome:
+    """Absolute rules (`min`, `max`) of corpus.yaml's gates on this room's metrics, on plain means."""
+    names = {metric.name for metric in metrics_of(room)}
+    rules = [
+        rule
+        for rule in subject.version.settings.gates.rules
+        if rule.metric in names and (rule.min, rule.max) != (None, None)
+    ]
+    if not rules:
+        return Outcome(True, "corpus.yaml sets no absolute rule on this room's metrics", {"rules": 0})
+    verdicts = [_verdict(rule, frame) for rule in rules]
+    failed = [text for passed, text in verdicts if not passed]
+    return Outcome(
+        not failed, "; ".join(failed or [text for _, text in verdicts]), {"rules": len(rules), "failed": len(failed)}
+    )
+
+
+def _verdict(rule: Rule, frame: pl.DataFrame) -> tuple[bool, str]:
+    rows = frame.filter(pl.col("metric") == rule.metric)
+    if rule.k:
+        rows = rows.filter(pl.col("k") == rule.k)
+    if rule.unit:
+        rows = rows.filter(pl.col("unit") == rule.unit)
+    if rule.retriever:
+        rows = rows.filter(pl.col("retriever") == rule.retriever)
+    for name, value in rule.slice.items():
+        rows = rows.filter(pl.col(name).cast(pl.String) == value)
+    mean = rows["value"].mean()
+    label = f"{rule.metric}{f'@{rule.k}' if rule.k else ''} {rule.slice or ''}".strip()
+    if not isinstance(mean, float):
+        return False, f"{label}: missing evidence, none of {rows.height} items has a value"
+    low = rule.min is None or mean >= rule.min
+    high = rule.max is None or mean <= rule.max
+    bounds = f"[{'−∞' if rule.min is None else rule.min}, {'∞' if rule.max is None else rule.max}]"
+    return low and high, f"{label} = {mean:.4g}, allowed {bounds}"

@@ -1,0 +1,150 @@
+"""What is computed beside the stages, as data: quality tables, evidence, the ledger, the scorecard.
+
+One list, like the graph's: orchestration makes an asset of each entry, and prune, publish and the manifest read the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from rag_eval_pipeline.attribution import evaluate as attribution
+from rag_eval_pipeline.attribution.tables import (
+    EvidenceAnchors,
+    EvidenceFate,
+    EvidenceLedger,
+    EvidencePieces,
+    EvidenceUnits,
+    LossWaterfall,
+)
+from rag_eval_pipeline.measures.metric import Metric
+from rag_eval_pipeline.release.redaction import PiiTerms, pii_terms
+from rag_eval_pipeline.release.scorecard import Scorecard, scorecard
+from rag_eval_pipeline.stages.graph import STAGES
+from rag_eval_pipeline.stages.stage import Stage
+from rag_eval_pipeline.stages.subject import Subject, quality_table
+from rag_eval_pipeline.warehouse.table import Table, name_of
+
+EVIDENCE = ("evidence_units", "evidence_anchors", "evidence_pieces")
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Tables of an evaluation.
+
+    Attributes:
+        name: of the step.
+        phase: group in the UI.
+        description: for people.
+        reads: tables that must be there.
+        writes: tables, stored under the evaluation's id.
+        run: subject -> frames by table name.
+        room: the room whose quality this is, if any.
+    """
+
+    name: str
+    phase: str
+    description: str
+    reads: tuple[str, ...]
+    writes: tuple[type[Table], ...]
+    run: Callable[[Subject], Mapping[str, pl.DataFrame]]
+    room: str | None = None
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables that it writes."""
+        return tuple(name_of(table) for table in self.writes)
+
+
+def _quality(stage: Stage) -> Evaluated:
+    name = f"{stage.name}_quality"
+
+    def run(subject: Subject) -> dict[str, pl.DataFrame]:
+        extra = {table: subject.kept(table) for table in stage.measures if table in EVIDENCE}
+        return {name: subject.measure(stage, extra)}
+
+    return Evaluated(
+        name=name,
+        phase=stage.phase,
+        description=f"How well {stage.name} did: {_meanings(stage)}",
+        reads=tuple(dict.fromkeys((*stage.reads, *stage.tables, *stage.measures))),
+        writes=(quality_table(stage.name),),
+        run=run,
+        room=stage.name,
+    )
+
+
+def metrics_of(room: str) -> tuple[Metric, ...]:
+    """The declarations of a room's measures."""
+    stage = next(stage for stage in STAGES if stage.name == room)
+    return stage.door("quality", "METRICS")  # type: ignore[return-value]
+
+
+def _meanings(stage: Stage) -> str:
+    return "; ".join(f"{metric.name} = {metric.description}" for metric in metrics_of(stage.name))
+
+
+MEASURED = tuple(stage for stage in STAGES if stage.has_quality)
+QUALITY: tuple[Evaluated, ...] = tuple(_quality(stage) for stage in MEASURED)
+
+
+def _scorecard(subject: Subject) -> dict[str, pl.DataFrame]:
+    measured = pl.concat([subject.kept(f"{stage.name}_quality") for stage in MEASURED])
+    metrics = [metric for stage in MEASURED for metric in metrics_of(stage.name)]
+    return {"scorecard": scorecard(measured, metrics, subject.version.settings.evaluate.slices)}
+
+
+EVALUATED: tuple[Evaluated, ...] = (
+    Evaluated(
+        name="pii_terms",
+        phase="prepare",
+        description="Every personal string, predicted or labelled: what must not be seen outside the working store.",
+        reads=("cleaned", "pii_spans"),
+        writes=(PiiTerms,),
+        run=pii_terms,
+    ),
+    Evaluated(
+        name="evidence",
+        phase="answer",
+        description="Each labelled piece of evidence: who may see it, where it stands in every text, which chunks hold it.",
+        reads=("documents", "parsed", "blocks", "cleaned", "dedup", "masked", "pii_spans", "chunks"),
+        writes=(EvidenceUnits, EvidenceAnchors, EvidencePieces),
+        run=attribution.evidence,
+    ),
+    *QUALITY,
+    Evaluated(
+        name="attribution",
+        phase="answer",
+        description="Where each piece of evidence was lost: the ledger by stage, its fate by k, and the waterfall whose "
+        "books balance with the ranking table.",
+        reads=(*EVIDENCE, *(table for stage in STAGES for table in stage.tables), "retrieval_quality"),
+        writes=(EvidenceLedger, EvidenceFate, LossWaterfall),
+        run=attribution.attribute,
+    ),
+    Evaluated(
+        name="scorecard",
+        phase="release",
+        description="Every measure's mean, counts by status and bounds, over all items and by slice.",
+        reads=tuple(f"{stage.name}_quality" for stage in MEASURED),
+        writes=(Scorecard,),
+        run=_scorecard,
+    ),
+)
+
+
+def schemas() -> dict[str, type[Table]]:
+    """Every table's declaration, by name."""
+    everything: list[Any] = [*STAGES, *EVALUATED]
+    return {name_of(table): table for step in everything for table in step.writes}
+
+
+def evaluate(step: Evaluated, subject: Subject) -> tuple[list[Any], bool]:
+    """Find or compute a step's tables; returns them and whether they were there."""
+    present = [subject.find_kept(name) for name in step.tables]
+    if all(present):
+        return present, True
+    made = step.run(subject)
+    return [subject.keep(schema, made[name_of(schema)]) for schema in step.writes], False

@@ -1,0 +1,34 @@
+"""Publish all evaluations into the DuckDB file, through a redactor over every labelled and predicted personal string."""
+
+from __future__ import annotations
+
+from rag_eval_pipeline.release.evaluated import schemas
+from rag_eval_pipeline.release.redaction import TERMS
+from rag_eval_pipeline.warehouse import publish as database
+from rag_eval_pipeline.warehouse.home import Home
+from rag_eval_pipeline.warehouse.manifests import Manifests
+from rag_eval_pipeline.warehouse.redact import Redactor
+from rag_eval_pipeline.warehouse.store import Store, Stored
+
+
+def publish(home: Home) -> database.Published:
+    """Bring `rag_eval.duckdb` up to the manifests."""
+    manifests = Manifests(home.manifests)
+    evaluations = manifests.all()
+    shown = {name: schema for name, schema in schemas().items() if name != TERMS}
+    accepted = {corpus: manifests.accepted(corpus) for corpus in {m.key.partition("@")[0] for m in evaluations}}
+    return database.publish(
+        home.database, evaluations, accepted, shown, Store(home.store), lambda subject: redactor(home, subject)
+    )
+
+
+def redactor(home: Home, subject: str) -> Redactor:
+    """Over the strings of every evaluation of a subject: a label removed later still hides what it hid."""
+    store = Store(home.store)
+    terms: set[str] = set()
+    for manifest in Manifests(home.manifests).all():
+        entry = manifest.tables.get(TERMS)
+        if manifest.key.partition("#")[0] == subject and entry:
+            stored = Stored(TERMS, store.path_of(entry["path"]), entry["content_hash"], entry["rows"])
+            terms.update(store.read(stored)["term"].to_list())
+    return Redactor(terms)

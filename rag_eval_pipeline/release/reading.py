@@ -1,0 +1,58 @@
+"""Read a finished evaluation through its manifest: what the command line and reports show, whatever changed since."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from rag_eval_pipeline.release.publish import redactor
+from rag_eval_pipeline.warehouse.home import Home
+from rag_eval_pipeline.warehouse.manifests import Manifest, Manifests
+from rag_eval_pipeline.warehouse.redact import Redactor
+from rag_eval_pipeline.warehouse.store import Store, Stored
+
+
+class NoEvaluationError(LookupError):
+    """There is no evaluation to read; the message says how to make one."""
+
+
+@dataclass
+class Evaluation:
+    """One evaluation's tables, by the manifest's own paths."""
+
+    home: Home
+    manifest: Manifest
+    _frames: dict[str, pl.DataFrame] = field(default_factory=dict)
+
+    @classmethod
+    def latest(cls, home: Home, key: str) -> Evaluation:
+        """The newest complete evaluation of a key.
+
+        Raises:
+            NoEvaluationError: there is none.
+        """
+        manifest = Manifests(home.manifests).latest(key)
+        if manifest is None:
+            known = sorted({m.key for m in Manifests(home.manifests).all()})
+            raise NoEvaluationError(
+                f"{key} has no complete evaluation; make one by `rag-eval run {key}`. Evaluated are: {', '.join(known) or 'none yet'}"
+            )
+        return cls(home, manifest)
+
+    def frame(self, name: str) -> pl.DataFrame:
+        """A table of the evaluation."""
+        if name not in self._frames:
+            entry = self.manifest.tables[name]
+            store = Store(self.home.store)
+            self._frames[name] = store.read(Stored(name, store.path_of(entry["path"]), entry["content_hash"], entry["rows"]))
+        return self._frames[name]
+
+    @property
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """All tables."""
+        return {name: self.frame(name) for name in self.manifest.tables}
+
+    def redactor(self) -> Redactor:
+        """Hides every personal string of the subject."""
+        return redactor(self.home, self.manifest.key.partition("#")[0])

@@ -1,0 +1,1 @@
+"""One room a stage of a RAG system, and the graph that lists them."""

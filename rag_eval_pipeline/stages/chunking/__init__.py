@@ -1,0 +1,1 @@
+"""Chunking: the pieces that are indexed."""

@@ -1,0 +1,1 @@
+"""Cleaning: boilerplate and Unicode."""

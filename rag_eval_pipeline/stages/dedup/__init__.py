@@ -1,0 +1,1 @@
+"""Dedup: near-duplicates."""

@@ -1,0 +1,1 @@
+"""Enriching: language of documents."""

@@ -1,0 +1,1 @@
+"""Filtering: predicates and entitlement."""

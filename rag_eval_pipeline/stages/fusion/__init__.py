@@ -1,0 +1,1 @@
+"""Fusion: lists made of lanes."""

@@ -1,0 +1,177 @@
+"""The pipeline, written once: the stages in order, as data, and the runner that walks any part of it without Dagster.
+
+Orchestration makes its assets from `STAGES`. A new stage is a new folder and one entry here. What a stage does belongs in
+its room; where tables are kept belongs to `subject`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import polars as pl
+from pydantic import BaseModel, ValidationError
+from rapidfuzz import process
+
+from rag_eval_pipeline.corpus.settings import Settings
+from rag_eval_pipeline.stages.chunking.stage import STAGE as CHUNKING
+from rag_eval_pipeline.stages.cleaning.stage import STAGE as CLEANING
+from rag_eval_pipeline.stages.context.stage import STAGE as CONTEXT
+from rag_eval_pipeline.stages.dedup.stage import STAGE as DEDUP
+from rag_eval_pipeline.stages.embedding.stage import STAGE as EMBEDDING
+from rag_eval_pipeline.stages.enriching.stage import STAGE as ENRICHING
+from rag_eval_pipeline.stages.filtering.stage import STAGE as FILTERING
+from rag_eval_pipeline.stages.fusion.stage import STAGE as FUSION
+from rag_eval_pipeline.stages.indexing.stage import STAGE as INDEXING
+from rag_eval_pipeline.stages.parsing.stage import STAGE as PARSING
+from rag_eval_pipeline.stages.pii.stage import STAGE as PII
+from rag_eval_pipeline.stages.querying.stage import STAGE as QUERYING
+from rag_eval_pipeline.stages.reranking.stage import STAGE as RERANKING
+from rag_eval_pipeline.stages.retrieval.stage import STAGE as RETRIEVAL
+from rag_eval_pipeline.stages.source.stage import STAGE as SOURCE
+from rag_eval_pipeline.stages.stage import Stage
+from rag_eval_pipeline.warehouse.runtime import Runtime
+
+STAGES: tuple[Stage, ...] = (
+    SOURCE,
+    PARSING,
+    ENRICHING,
+    CLEANING,
+    DEDUP,
+    PII,
+    CHUNKING,
+    EMBEDDING,
+    INDEXING,
+    QUERYING,
+    FILTERING,
+    RETRIEVAL,
+    FUSION,
+    RERANKING,
+    CONTEXT,
+)
+"""Every stage, each after all that it reads."""
+
+BY_NAME: dict[str, Stage] = {stage.name: stage for stage in STAGES}
+PRODUCER: dict[str, Stage] = {table: stage for stage in STAGES for table in stage.tables}
+"""Which stage writes a table."""
+
+FUSIONS = frozenset({"rrf", "convex"})
+DEFAULT_LANES: dict[str, Any] = {
+    "bm25": {"kind": "bm25"},
+    "dense": {"kind": "dense"},
+    "hybrid": {"kind": "rrf", "lanes": ["bm25", "dense"]},
+}
+OFF: dict[str, dict[str, Any]] = {
+    "dedup": {"enabled": False},
+    "pii": {"enabled": False},
+    "filtering": {"extractor": None},
+    "reranking": {"reranker": None},
+}
+"""What `null` means for a section; elsewhere it means the defaults."""
+
+
+class ConfigError(ValueError):
+    """corpus.yaml names a section, key or value that no stage knows; every fault is in the message."""
+
+
+def configure(settings: Settings) -> dict[str, Any]:
+    """Each stage's config, from corpus.yaml with its defaults.
+
+    Raises:
+        ConfigError: all unknown sections and all faults of all sections at once.
+    """
+    sections = {name: _section(name, value) for name, value in settings.pipeline.items()}
+    faults = [_unknown(name, BY_NAME) for name in sections if name not in BY_NAME]
+    lanes = settings.pipeline.get("retrieval") or DEFAULT_LANES
+    fused = {name: lane for name, lane in lanes.items() if _kind(lane) in FUSIONS}
+    plain = {name: lane for name, lane in lanes.items() if name not in fused}
+    dense = any(_kind(lane) == "dense" for lane in plain.values())
+    serve = settings.evaluate.serve or _default_serve(fused, plain)
+    if serve not in lanes:
+        faults.append(f"evaluate.serve: {_unknown(serve, lanes)}")
+    sections["retrieval"] = {"lanes": plain}
+    sections["fusion"] = {**sections.get("fusion", {}), "lanes": fused}
+    for name in ("embedding", "indexing"):
+        sections[name] = {**sections.get(name, {}), "enabled": dense}
+    sections["querying"] = {**sections.get("querying", {}), "embedding": sections["embedding"]}
+    reranking = sections.setdefault("reranking", OFF["reranking"])
+    if reranking.get("lanes") is None:
+        sections["reranking"] = {**reranking, "lanes": [serve]}
+    served = {"serve": serve, "serve_k": settings.evaluate.serve_k, "tokenizer": settings.evaluate.tokenizer}
+    sections["context"] = {**sections.get("context", {}), **served}
+    configs: dict[str, Any] = {}
+    for stage in STAGES:
+        try:
+            configs[stage.name] = stage.config(**sections.get(stage.name, {}))
+        except ValidationError as error:
+            faults.extend(_explain(stage, detail) for detail in error.errors())
+    if faults:
+        raise ConfigError("corpus.yaml:\n" + "\n".join(f"  {fault}" for fault in faults))
+    return configs
+
+
+def identity(stage: Stage, config: BaseModel) -> dict[str, Any]:
+    """What else decides a stage's output: a model's checksum, an OCR engine's version. From `transform.identity`, if any."""
+    transform = __import__(f"rag_eval_pipeline.stages.{stage.name}.transform", fromlist=["identity"])
+    return dict(transform.identity(config)) if hasattr(transform, "identity") else {}
+
+
+def walk(
+    stages: Iterable[Stage], frames: Mapping[str, pl.DataFrame], configs: Mapping[str, Any], runtime: Runtime
+) -> dict[str, pl.DataFrame]:
+    """Run stages in order on frames; returns all tables, those given and those made.
+
+    Args:
+        stages: any convex part of the graph.
+        frames: tables that the part reads from outside it, and outside inputs (`files`, `queries`, `output:parsed`…).
+        configs: stage name -> config.
+        runtime: workers, memo, files.
+    """
+    known = dict(frames)
+    for stage in sorted(stages, key=STAGES.index):
+        known.update(stage.door("transform", "run")(inputs_of(stage, known), configs[stage.name], runtime))
+    return known
+
+
+def inputs_of(stage: Stage, known: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """The frames that a stage may see: its reads and the outside inputs that are there."""
+    outside = {name.partition(".")[0] for name in stage.inputs}
+    return {name: known[name] for name in (*stage.reads, *sorted(outside)) if name in known}
+
+
+def downstream(name: str) -> list[Stage]:
+    """Stages that read, directly or not, what a stage writes."""
+    touched = set(BY_NAME[name].tables)
+    found = []
+    for stage in STAGES:
+        if touched & set(stage.reads):
+            found.append(stage)
+            touched |= set(stage.tables)
+    return found
+
+
+def _section(name: str, value: Any) -> dict[str, Any]:
+    return OFF.get(name, {}) if value is None else value
+
+
+def _kind(lane: Any) -> str:
+    return str(lane.get("kind", "")) if isinstance(lane, Mapping) else ""
+
+
+def _default_serve(fused: Mapping[str, Any], plain: Mapping[str, Any]) -> str:
+    """The last fusion lane, else the last lane: what a user who names none most likely serves."""
+    return list(fused or plain)[-1]
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    nearest = process.extractOne(name, names)
+    offer = f"; did you mean {nearest[0]!r}?" if nearest and nearest[1] >= 60 else ""
+    return f"{name!r} is not one of {names}{offer}"
+
+
+def _explain(stage: Stage, detail: Mapping[str, Any]) -> str:
+    where = ".".join(str(part) for part in ("pipeline", stage.name, *detail["loc"]))
+    if detail["type"] == "extra_forbidden":
+        return f"{where}: {_unknown(str(detail['loc'][-1]), stage.config.model_fields)}"
+    return f"{where}: {detail['msg']}; found {detail['input']!r}"

@@ -1,0 +1,1 @@
+"""Indexing: the vector index."""

@@ -1,0 +1,1 @@
+"""Parsing: files to text, blocks and tables."""

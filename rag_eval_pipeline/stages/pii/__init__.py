@@ -1,0 +1,1 @@
+"""Pii: personal data."""

@@ -1,0 +1,1 @@
+"""Querying: queries as searched."""

@@ -1,0 +1,1 @@
+"""Reranking: the final order."""

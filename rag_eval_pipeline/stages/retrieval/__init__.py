@@ -1,0 +1,1 @@
+"""Retrieval: lanes and their lists."""

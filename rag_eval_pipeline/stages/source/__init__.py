@@ -1,0 +1,1 @@
+"""Source: what documents a corpus version holds."""

@@ -1,0 +1,293 @@
+"""A subject: one corpus version under one pipeline. It knows the id of every table, finds or computes it, and keeps it.
+
+The one place where graph, corpus, store and memo meet; Dagster's assets, the command line and the reports all ask here, so
+they agree on what is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from rag_eval_pipeline.corpus.keys import Key
+from rag_eval_pipeline.corpus.version import CorpusVersion, load_version
+from rag_eval_pipeline.engine.limits import Limits
+from rag_eval_pipeline.engine.plugins import is_import_path
+from rag_eval_pipeline.stages.graph import PRODUCER, STAGES, configure, identity, inputs_of
+from rag_eval_pipeline.stages.stage import Stage
+from rag_eval_pipeline.warehouse.fingerprint import (
+    ENGINE_VERSION,
+    code_fingerprint,
+    library_versions,
+    plugin_fingerprint,
+)
+from rag_eval_pipeline.warehouse.home import Home
+from rag_eval_pipeline.warehouse.manifests import Manifests
+from rag_eval_pipeline.warehouse.measurement import Measurements
+from rag_eval_pipeline.warehouse.memo import Memo, digest
+from rag_eval_pipeline.warehouse.runtime import Runtime
+from rag_eval_pipeline.warehouse.store import Store, Stored
+from rag_eval_pipeline.warehouse.table import Table, conform, name_of, table
+
+MEASURING = ("rag_eval_pipeline.attribution.ledger", "rag_eval_pipeline.attribution.units")
+"""Modules above the stages whose code decides an evaluation's figures; named, not imported: arrows only go down."""
+
+
+class NotMaterializedError(LookupError):
+    """A table is not there yet; the message says what to materialize."""
+
+
+class FrozenError(ValueError):
+    """A key has run and its documents were edited since."""
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+@dataclass
+class Subject:
+    """Corpus version × pipeline.
+
+    Attributes:
+        home: where data lives.
+        version: the corpus version, loaded and validated.
+        workers: worker processes of document-wise stages.
+        progress: called with (stage, done, total).
+    """
+
+    home: Home
+    version: CorpusVersion
+    workers: int = 2
+    progress: Callable[[str, int, int], None] = _silent
+    _frames: dict[str, pl.DataFrame] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, home: Home, key: str | Key, **options: Any) -> Subject:
+        """Load, validate and check that a key which has run still has the documents that it ran with.
+
+        Raises:
+            CorpusError: faults of the corpus, all of them.
+            ConfigError: faults of corpus.yaml's pipeline.
+            FrozenError: the documents changed since the key first ran.
+        """
+        subject = cls(home, load_version(home.corpora, key), **options)
+        _ = subject.configs
+        recorded = subject.manifests.frozen(subject.version.key.subject)
+        if recorded is not None and recorded != subject.version.documents_hash:
+            name = subject.version.key.subject
+            raise FrozenError(
+                f"the documents of {name} changed after it first ran, and results under one name must speak of one set of "
+                f"documents. Keep the old files and run the new ones as a new version: rag-eval bump {name} NEW_VERSION"
+            )
+        return subject
+
+    @property
+    def key(self) -> Key:
+        """corpus@version[#pipeline]."""
+        return self.version.key
+
+    @cached_property
+    def configs(self) -> dict[str, Any]:
+        """Each stage's config."""
+        return configure(self.version.settings)
+
+    @cached_property
+    def store(self) -> Store:
+        """Where tables lie."""
+        return Store(self.home.store)
+
+    @cached_property
+    def manifests(self) -> Manifests:
+        """Which tables make an evaluation."""
+        return Manifests(self.home.manifests)
+
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """Stage -> hash of its code, config, libraries and models: all that decides its output but its inputs."""
+        return {stage.name: self._fingerprint(stage) for stage in STAGES}
+
+    @cached_property
+    def ids(self) -> dict[str, str]:
+        """Stage -> pipeline_id of the tables that it writes."""
+        ids: dict[str, str] = {}
+        for stage in STAGES:
+            ids[stage.name] = digest(
+                {
+                    "stage": stage.name,
+                    "fingerprint": self.fingerprints[stage.name],
+                    "reads": {name: ids[PRODUCER[name].name] for name in stage.reads},
+                    "inputs": {name: self._input_hash(name) for name in stage.inputs},
+                }
+            )
+        return ids
+
+    @cached_property
+    def evaluation_id(self) -> str:
+        """What decides every figure: key, tables, gold, how it is measured, and the code that measures."""
+        rooms = [f"rag_eval_pipeline.stages.{stage.name}.quality" for stage in STAGES if stage.has_quality]
+        settings = self.version.settings
+        return digest(
+            {
+                "key": self.key.text,
+                "ids": self.ids,
+                "gold": self.version.gold.hash,
+                "evaluate": settings.evaluate.model_dump(mode="json"),
+                "ledger": settings.ledger.model_dump(mode="json"),
+                "code": code_fingerprint([*rooms, *MEASURING]),
+            }
+        )[:16]
+
+    def runtime(self) -> Runtime:
+        """What a transform may use."""
+        parsing = self.configs["parsing"]
+        return Runtime(
+            files=self.version.folder / "documents",
+            workers=self.workers,
+            limits=Limits(seconds=parsing.seconds, memory_mb=parsing.memory_mb),
+            memo=Memo(self.home.memo),
+            fingerprints=self.fingerprints,
+            progress=self.progress,
+        )
+
+    def find(self, name: str) -> Stored | None:
+        """A stage's table in the store, by the id computed from config, code and inputs."""
+        return self.store.find(name, self.key.subject, self.ids[PRODUCER[name].name])
+
+    def frame(self, name: str) -> pl.DataFrame:
+        """A stage's table.
+
+        Raises:
+            NotMaterializedError: it is not there; the message says what to materialize.
+        """
+        if name not in self._frames:
+            stored = self.find(name)
+            if stored is None:
+                stage = PRODUCER[name].name
+                raise NotMaterializedError(
+                    f"table {name} of {self.key.text} is not there for the present config and code. Materialize {name} "
+                    f"(stage {stage}) first: in the UI select it with its upstream, or run `rag-eval run {self.key.text}`"
+                )
+            self._frames[name] = self.store.read(stored)
+        return self._frames[name]
+
+    def outside(self) -> dict[str, pl.DataFrame]:
+        """Inputs that no stage makes: files, queries, principals and the user's own outputs."""
+        gold = self.version.gold
+        named = {f"output:{name}": frame for name, frame in self.version.outputs.items()}
+        return {"files": self.version.files, "queries": gold.queries, "principals": gold.principals, **named}
+
+    def run(self, stage: Stage) -> tuple[list[Stored], bool, Runtime]:
+        """Find or compute a stage's tables; returns them, whether they were there, and the runtime with its counts.
+
+        Raises:
+            NotMaterializedError: a table that it reads is not there.
+        """
+        runtime = self.runtime()
+        present = [self.find(name) for name in stage.tables]
+        if all(present):
+            return [stored for stored in present if stored], True, runtime
+        if stage.name == "source":
+            self.manifests.freeze(self.key.subject, self.version.documents_hash)
+        known = {name: self.frame(name) for name in stage.reads} | self.outside()
+        made = stage.door("transform", "run")(inputs_of(stage, known), self.configs[stage.name], runtime)
+        if missing := set(stage.tables) - set(made):
+            raise RuntimeError(f"stage {stage.name} did not write {sorted(missing)}")
+        stored = [
+            self.store.write(schema, made[name_of(schema)], self.key.subject, self.ids[stage.name])
+            for schema in stage.writes
+        ]
+        return stored, False, runtime
+
+    def measure(self, stage: Stage, extra: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+        """The room's measurements, with identity and slices; `extra` holds the evidence tables."""
+        frames = {name: self.frame(name) for name in (*stage.reads, *stage.tables)}
+        frames |= {name: extra[name] if name in extra else self.frame(name) for name in stage.measures}
+        gold, settings = self.version.gold, self.version.settings
+        rows = stage.door("quality", "measure")(frames, gold, self.configs[stage.name], settings)
+        return self.identified(stage.name, rows)
+
+    def identified(self, stage: str, rows: pl.DataFrame) -> pl.DataFrame:
+        """Measured rows with the identity of this evaluation and the slices of their items."""
+        queries = self.version.gold.queries.select(
+            pl.lit("query").alias("item_type"), pl.col("query_id").alias("item_id"),
+            "intent", "language", "answerable", "tags", "split",
+        )  # fmt: skip
+        documents = self.frame("documents").select(
+            pl.lit("document").alias("item_type"), pl.col("doc_id").alias("item_id"), "doc_class", "language"
+        )
+        slices = pl.concat([queries, documents], how="diagonal")
+        full = rows.join(slices, on=["item_type", "item_id"], how="left").with_columns(
+            pl.lit(self.key.subject).alias("corpus_version"),
+            pl.lit(self.key.pipeline).alias("pipeline"),
+            pl.lit(self.evaluation_id).alias("evaluation_id"),
+            pl.lit(stage).alias("stage"),
+        )
+        return conform(quality_table(stage), full)
+
+    def keep(self, schema: type[Table], frame: pl.DataFrame) -> Stored:
+        """Store a table of this evaluation."""
+        return self.store.write(schema, frame, self.key.subject, self.evaluation_id, "evaluation_id")
+
+    def find_kept(self, name: str) -> Stored | None:
+        """A table of this evaluation in the store."""
+        return self.store.find(name, self.key.subject, self.evaluation_id, "evaluation_id")
+
+    def kept(self, name: str) -> pl.DataFrame:
+        """A table of this evaluation.
+
+        Raises:
+            NotMaterializedError: it is not there.
+        """
+        stored = self.find_kept(name)
+        if stored is None:
+            raise NotMaterializedError(
+                f"table {name} of evaluation {self.evaluation_id} ({self.key.text}) is not there. Materialize {name} with "
+                f"its upstream in the UI, or run `rag-eval run {self.key.text}`"
+            )
+        return self.store.read(stored)
+
+    def _fingerprint(self, stage: Stage) -> str:
+        config = self.configs[stage.name]
+        dumped = config.model_dump(mode="json", by_alias=True)
+        room = f"rag_eval_pipeline.stages.{stage.name}"
+        return digest(
+            {
+                "config": dumped,
+                "shared": {name: self.configs[name].model_dump(mode="json", by_alias=True) for name in stage.shares},
+                "code": code_fingerprint([f"{room}.transform", f"{room}.tables"]),
+                "plugins": {path: plugin_fingerprint(path) for path in sorted(_import_paths(dumped))},
+                "libraries": library_versions(stage.libraries),
+                "identity": identity(stage, config),
+                "engine": ENGINE_VERSION,
+            }
+        )
+
+    def _input_hash(self, name: str) -> str | None:
+        table_name, _, column = name.partition(".")
+        frame = self.outside().get(table_name)
+        if frame is None:
+            return None
+        if column:
+            frame = frame.select(frame.columns[0], column) if column != frame.columns[0] else frame.select(column)
+        return hashlib.sha256(frame.write_ndjson().encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def quality_table(stage: str) -> type[Table]:
+    """The schema of a room's quality table: the tidy base under the room's name."""
+    schema = type(f"{stage.capitalize()}Quality", (Measurements,), {})
+    return table(f"{stage}_quality", f"Measurements of the {stage} room: one row an item and metric.")(schema)
+
+
+def _import_paths(value: Any) -> set[str]:
+    """Every import path that a config names."""
+    if isinstance(value, Mapping):
+        return set().union(*(_import_paths(v) for v in value.values()), set())
+    if isinstance(value, list | tuple):
+        return set().union(*(_import_paths(v) for v in value), set())
+    return {value} if isinstance(value, str) and is_import_path(value) else set()

@@ -1,0 +1,1 @@
+"""Table base, Parquet store, memo, manifests and publishing."""
