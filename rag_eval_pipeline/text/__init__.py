@@ -1,0 +1,1 @@
+"""Normalisation, tokenizers, sentences, analysers, critical tokens, alignment and offset maps."""
