@@ -1,0 +1,1 @@
+"""What a user hands us: layout, corpus.yaml, gold, importers, validation, fingerprints."""

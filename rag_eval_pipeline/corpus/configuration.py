@@ -1,0 +1,269 @@
+"""Read corpus.yaml and lay a candidate pipeline over it; faults name file, line and the nearest known key.
+
+What the settings are belongs in `settings`; a stage's own section is validated by the stage, with `Marks.report`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from rag_eval_pipeline.corpus.decoding import decode
+from rag_eval_pipeline.corpus.faults import Faults, suggestion
+from rag_eval_pipeline.corpus.jsonl import describe, report
+from rag_eval_pipeline.corpus.layout import Layout, list_pipelines
+from rag_eval_pipeline.corpus.settings import PIPELINE_SECTIONS, Settings
+
+LIMIT = 2**20
+NODES = 100_000
+
+Loc = tuple[int | str, ...]
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML where `off`, `no` and dates are text, as in YAML 1.2."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    letter: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if tag not in {"tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"}
+    ]
+    for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+
+
+@dataclass
+class Marks:
+    """File and line of every key of the settings as laid over each other."""
+
+    lines: dict[Loc, tuple[str, int]] = field(default_factory=dict)
+    fallback: str = "corpus.yaml"
+
+    def at(self, loc: Loc) -> tuple[str, int | None]:
+        """Where a key was written; for one that was not, where its nearest parent was."""
+        for length in range(len(loc), 0, -1):
+            if (place := self.lines.get(loc[:length])) is not None:
+                return place
+        return self.fallback, None
+
+    def report(self, error: ValidationError, model: type[BaseModel], prefix: Loc, faults: Faults) -> None:
+        """Turn the pydantic errors of a section's model into faults with the file and line of each key."""
+        for item in error.errors(include_url=False):
+            loc = (*prefix, *(part for part in item["loc"] if not (isinstance(part, str) and "[" in part)))
+            file, line = self.at(loc)
+            one = ValidationError.from_exception_data(error.title, [_detail(item)])
+            report(one, model, file, line, faults, prefix)
+
+
+def _detail(item: Any) -> Any:
+    detail = {"type": item["type"], "loc": item["loc"], "input": item["input"]}
+    return {**detail, "ctx": item["ctx"]} if "ctx" in item else detail
+
+
+def load_settings(layout: Layout, faults: Faults) -> tuple[Settings, Marks]:
+    """corpus.yaml (absent: all defaults) with `pipelines/<name>.yaml` of the key laid over it."""
+    base = layout.corpus / "corpus.yaml"
+    marks = Marks(fallback=layout.name(base))
+    value = _read(layout, base, marks, faults) if base.exists() or base.is_symlink() else {}
+    if layout.key.pipeline != "default":
+        over = layout.corpus / "pipelines" / f"{layout.key.pipeline}.yaml"
+        if over.is_file():
+            over_marks = Marks()
+            value = lay_over(value, _read(layout, over, over_marks, faults))
+            marks.lines.update(over_marks.lines)
+        else:
+            known = list_pipelines(layout.corpora, layout.key.corpus)
+            hint = suggestion(layout.key.pipeline, known)
+            faults.add(layout.name(over), None, "", "no such file", "the pipeline's settings", hint)
+    return _settings(value, marks, faults), marks
+
+
+def lay_over(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Deep merge: mappings key by key, anything else (lists and null too) replaces."""
+    merged = dict(base)
+    for name, value in over.items():
+        below = merged.get(name)
+        merged[name] = lay_over(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _settings(value: dict[str, Any], marks: Marks, faults: Faults) -> Settings:
+    before = len(faults.errors)
+    pipeline = value.get("pipeline")
+    for name in pipeline if isinstance(pipeline, dict) else ():
+        if name not in PIPELINE_SECTIONS:
+            file, line = marks.at(("pipeline", name))
+            faults.add(
+                file, line, f"pipeline.{name}", "an unknown stage", "a known one", suggestion(name, PIPELINE_SECTIONS)
+            )
+    # A section set to null is the section by its defaults.
+    given = {
+        name: section for name, section in value.items() if section is not None or name not in Settings.model_fields
+    }
+    try:
+        settings = Settings.model_validate(given)
+    except ValidationError as error:
+        marks.report(error, Settings, (), faults)
+        return Settings()
+    return settings if len(faults.errors) == before else Settings()
+
+
+def _read(layout: Layout, path: Path, marks: Marks, faults: Faults) -> dict[str, Any]:
+    file = layout.name(path)
+    if not layout.stays(path):
+        faults.add(file, None, "", "a link that leaves the corpus", "a file of the corpus", "copy it into the corpus")
+        return {}
+    if not path.is_file():
+        faults.add(file, None, "", "no file", "a YAML file", "remove it or write one")
+        return {}
+    if path.stat().st_size > LIMIT:
+        faults.add(
+            file, None, "", f"{path.stat().st_size:,} bytes", f"at most {LIMIT:,}", "keep data out of the settings"
+        )
+        return {}
+    try:
+        loader = _Loader(decode(path.read_bytes())[0])
+        node = loader.get_single_node()
+        if node is None:
+            return {}
+        if not _walk(node, (), file, marks, faults, [0]):
+            return {}
+        value = loader.construct_document(node)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or type(error).__name__
+        faults.add(
+            file, mark.line + 1 if mark else None, "", f"invalid YAML ({problem})", "valid YAML", "see that line"
+        )
+        return {}
+    if not isinstance(value, dict):
+        faults.add(file, 1, "", describe(value), "a mapping of sections")
+        return {}
+    return value
+
+
+def _walk(node: yaml.Node, loc: Loc, file: str, marks: Marks, faults: Faults, count: list[int]) -> bool:
+    """Note the line of every key; false where the file can't be read as plain settings."""
+    count[0] += 1
+    # Aliases are walked as often as they are used: the bound stops files that unfold without end.
+    if count[0] > NODES:
+        faults.add(file, node.start_mark.line + 1, "", "aliases that unfold too far", f"at most {NODES:,} values")
+        return False
+    sound = True
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            name = key.value if isinstance(key, yaml.ScalarNode) else ""
+            if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
+                if key.tag == "tag:yaml.org,2002:merge":
+                    sound = _walk(value, loc, file, marks, faults, count) and sound
+                    continue
+                faults.add(file, line, dotted_loc((*loc, name)), "a key that is no text", "a name", "quote it")
+                sound = False
+                continue
+            if name in seen:
+                faults.add(file, line, dotted_loc((*loc, name)), "the key twice", "once", "remove one of them")
+                sound = False
+            seen.add(name)
+            marks.lines[*loc, name] = file, line
+            sound = _walk(value, (*loc, name), file, marks, faults, count) and sound
+    elif isinstance(node, yaml.SequenceNode):
+        for number, item in enumerate(node.value):
+            marks.lines[*loc, number] = file, item.start_mark.line + 1
+            sound = _walk(item, (*loc, number), file, marks, faults, count) and sound
+    return sound
+
+
+def dotted_loc(loc: Loc) -> str:
+    """`pipeline.pii.entities[0]`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+
+
+def commented_default_yaml(languages: tuple[str, ...] = ("en", "es")) -> str:
+    """The text of a corpus.yaml that says every default and what it means."""
+    return _DEFAULT.replace("[en, es]", f"[{', '.join(languages)}]")
+
+
+_DEFAULT = """\
+# What is evaluated, how, and when a release passes. Every key has a default: what you leave out is as written here.
+# A candidate pipeline is a file pipelines/<name>.yaml with any of these sections, laid over this one
+# (mappings merge, everything else replaces, null switches off): rag-eval run <corpus>@<version>#<name>
+
+languages: [en, es]              # of documents and queries: analysers, stop words, sentence splitters
+
+pipeline:                        # a component is a built-in name or an import path package.module:Class of your own
+  parsing:                       # import: parsed takes outputs/parsed.jsonl instead of running a parser
+    parser: pypdfium2
+    ocr: auto                    # auto | tesseract | rapidocr | off
+  cleaning:
+    html: trafilatura
+    unicode: nfc
+  dedup:                         # null: nothing is removed
+    shingle: 5                   # characters
+    num_perm: 128
+    threshold: 0.8               # Jaccard
+    verify: exact                # exact | minhash | none
+    keep: newest
+  pii:                           # null: nothing is masked
+    entities: [EMAIL_ADDRESS, PHONE_NUMBER]   # PERSON needs a model: see the extra spacy-en
+    action: mask
+  chunking:
+    splitter: structural         # structural | recursive | fixed | none (the whole document) | import path
+    size: 256
+    overlap: 32
+    unit: tokens
+  embedding:
+    model: bundled               # bundled | a local path | a hub name
+  indexing:
+    kind: hnsw                   # flat | hnsw | ivf
+    m: 32
+    ef_construction: 200
+    ef_search: 64
+  filtering: null                # entitlement alone, or {extractor: gold | rules | import, mode: hard | soft, boost: 0.1}
+  retrieval:                     # lanes, named as you like
+    bm25: {kind: bm25, k1: 1.2, b: 0.75, stemming: auto, stop_words: auto, depth: 100}
+    dense: {kind: dense, depth: 100}
+    hybrid: {kind: rrf, lanes: [bm25, dense], k: 60}
+  reranking: null
+  context:
+    budget_tokens: 1500
+  answering:
+    answerer: extractive
+
+evaluate:
+  k: [1, 3, 5, 10]
+  serve: hybrid                  # the lane that users get
+  serve_k: 10
+  split: test                    # dev | calibration | test | monitor
+  leakage: warn                  # refuse: a document or cluster on both sides of a split refuses the version
+  tokenizer: bundled             # in which recall@B counts its budget
+  slices: [intent, language, doc_class]
+
+ledger:                          # when an output holds a piece of evidence
+  min_similarity: 0.6
+  hold: 0.9                      # share of a quote's characters, beside all its critical tokens
+  normalise: nfc+ws
+  entities: off                  # spacy: named entities are critical tokens too
+
+gates:                           # what a release must keep
+  baseline: previous             # previous | accepted | <version>[#pipeline]
+  min_coverage: 0.9
+  rules:
+    - {metric: recall, k: 10, unit: evidence, max_drop: 0.05}
+    - {metric: filter_false_exclusion_rate, max: 0.10}
+    - {metric: cer, slice: {doc_class: scan}, max: 0.08}
+
+publish:
+  source_text: false             # true puts unmasked text into the DuckDB file: your explicit choice
+"""

@@ -1,0 +1,478 @@
+"""One pydantic model per JSON Lines file of CORPUS.md: required fields, types and defaults of one line.
+
+How lines are read belongs in `jsonl`; what holds between files belongs in `checks`; columns belong in `gold.SCHEMAS`.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+
+from rag_eval_pipeline.corpus.predicates import PredicateError, instant, validate_predicate
+
+
+def _nfc(value: str) -> str:
+    return unicodedata.normalize("NFC", value)
+
+
+Id = Annotated[
+    str, StringConstraints(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]+$"), AfterValidator(_nfc)
+]
+"""An id, in NFC as doc_ids are, so that files written on different systems agree."""
+Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$")]
+Whole = Annotated[int, Field(ge=-(2**53), le=2**53)]
+Offset = Annotated[int, Field(ge=0, le=2**53)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Texts = list[Annotated[str, StringConstraints(min_length=1)]]
+Split = Literal["dev", "calibration", "test", "monitor"]
+
+
+def _iso(value: str | None) -> str | None:
+    if value is not None:
+        try:
+            instant(value)
+        except ValueError:
+            raise ValueError("an ISO 8601 date or time") from None
+    return value
+
+
+class Line(BaseModel):
+    """One line of a file. `KEY` are the fields that name an item; `TABLE` its frame, where the file isn't called so."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+    KEY: ClassVar[tuple[str, ...]] = ()
+
+
+class Span(Line):
+    """Code points [start, end) of a document's reference text, and what they are."""
+
+    start: Offset
+    end: Offset
+    type: Id
+
+    @model_validator(mode="after")
+    def _forward(self) -> Span:
+        if self.end <= self.start:
+            raise ValueError("end after start")
+        return self
+
+
+class UntypedSpan(Span):
+    """A span of boilerplate; what kind is optional."""
+
+    type: Id | None = None  # type: ignore[assignment]
+
+
+class Block(Line):
+    """One block of a document's structure."""
+
+    kind: Id
+    level: Whole | None = None
+    text: str
+
+
+class DocumentLine(Line):
+    """documents.jsonl."""
+
+    KEY = ("doc_id",)
+    doc_id: Id
+    path: Id | None = None
+    doc_class: Id | None = None
+    language: Language | None = None
+    locale: Id | None = None
+    title: str | None = None
+    tenant: Id | None = None
+    acl: list[Id] = Field(default_factory=list)
+    published_at: str | None = None
+    committed_at: str | None = None
+    supersedes: Id | None = None
+    metadata: dict[str, Any] = Field(default_factory=dict)
+
+    _dates = field_validator("published_at", "committed_at")(_iso)
+
+
+class QueryLine(Line):
+    """queries.jsonl."""
+
+    KEY = ("query_id",)
+    query_id: Id
+    text: Annotated[str, StringConstraints(min_length=1)]
+    split: Split = "test"
+    answerable: bool = True
+    intent: Id | None = None
+    language: Language | None = None
+    principal: Id | None = None
+    tags: list[Id] = Field(default_factory=list)
+    filter: dict[str, Any] | None = None
+    cluster_id: Id | None = None
+
+    @field_validator("filter")
+    @classmethod
+    def _predicate(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is not None:
+            try:
+                validate_predicate(value)
+            except PredicateError as error:
+                raise ValueError(f"a predicate; {error}") from None
+        return value
+
+
+class PrincipalLine(Line):
+    """principals.jsonl."""
+
+    KEY = ("principal",)
+    principal: Id
+    tenant: Id | None = None
+    groups: list[Id] = Field(default_factory=list)
+
+
+class EvidenceLine(Line):
+    """evidence.jsonl. `occurrence` counts from 1."""
+
+    KEY = ("query_id", "evidence_id")
+    query_id: Id
+    evidence_id: Id
+    doc_id: Id
+    quote: str | None = None
+    start: Offset | None = None
+    end: Offset | None = None
+    occurrence: Annotated[int, Field(ge=1)] | None = None
+    critical: Texts | None = None
+    grade: Whole = 1
+    hop: Whole | None = None
+    acl: list[Id] | None = None
+
+    @model_validator(mode="after")
+    def _anchored(self) -> EvidenceLine:
+        if self.quote is None and self.start is None:
+            raise ValueError("quote or start and end; judgments of whole documents belong in qrels.tsv")
+        if self.quote is not None and not self.quote.strip():
+            raise ValueError("a quote that is not blank")
+        if self.end is not None and self.start is None:
+            raise ValueError("start beside end")
+        if self.quote is None and self.end is None:
+            raise ValueError("end beside start, or a quote")
+        if self.start is not None and self.end is not None and self.end <= self.start:
+            raise ValueError("end after start")
+        if self.start is not None and self.occurrence is not None:
+            raise ValueError("start or occurrence, not both")
+        if self.quote is None and self.occurrence is not None:
+            raise ValueError("a quote beside occurrence")
+        return self
+
+
+class ClaimLine(Line):
+    """claims.jsonl."""
+
+    KEY = ("query_id", "claim_id")
+    query_id: Id
+    claim_id: Id
+    text: Annotated[str, StringConstraints(min_length=1)]
+    supported_by: list[Id] = Field(default_factory=list)
+    vital: bool = True
+
+
+class AnswersGoldLine(Line):
+    """answers_gold.jsonl."""
+
+    KEY = ("query_id",)
+    query_id: Id
+    answers: Annotated[Texts, Field(min_length=1)]
+
+
+class VerdictLine(Line):
+    """verdicts.jsonl."""
+
+    KEY = ("answer_id", "claim", "annotator")
+    answer_id: Id
+    claim: Annotated[str, StringConstraints(min_length=1)]
+    verdict: Id
+    annotator: Id | None = None
+    time: str | None = None
+
+    _dates = field_validator("time")(_iso)
+
+
+class StructureLine(Line):
+    """structure.jsonl."""
+
+    KEY = ("doc_id",)
+    doc_id: Id
+    blocks: list[Block]
+
+
+class MainTextLine(Line):
+    """main_text.jsonl."""
+
+    KEY = ("doc_id",)
+    doc_id: Id
+    text: str | None = None
+    boilerplate: list[UntypedSpan] | None = None
+
+    @model_validator(mode="after")
+    def _something(self) -> MainTextLine:
+        if self.text is None and self.boilerplate is None:
+            raise ValueError("text or boilerplate")
+        return self
+
+
+class LanguageLine(Line):
+    """languages.jsonl."""
+
+    KEY = ("doc_id",)
+    doc_id: Id
+    language: Language
+
+
+class DuplicateLine(Line):
+    """duplicates.jsonl. The pair has no order."""
+
+    KEY = ("doc_a", "doc_b")
+    doc_a: Id
+    doc_b: Id
+    duplicate: bool
+
+    @model_validator(mode="after")
+    def _two(self) -> DuplicateLine:
+        if self.doc_a == self.doc_b:
+            raise ValueError("two different documents")
+        return self
+
+
+class PiiLine(Line):
+    """pii.jsonl."""
+
+    KEY = ("doc_id",)
+    doc_id: Id
+    spans: list[Span]
+
+
+class EntityLine(Line):
+    """entities.jsonl."""
+
+    KEY = ("doc_id",)
+    doc_id: Id
+    spans: list[Span]
+
+
+class RelationLine(Line):
+    """relations.jsonl. A triple is subject, relation, object."""
+
+    KEY = ("doc_id",)
+    doc_id: Id
+    triples: list[Annotated[Texts, Field(min_length=3, max_length=3)]]
+
+
+class CutLine(Line):
+    """cuts.jsonl."""
+
+    KEY = ("chunk_id", "edge", "annotator")
+    chunk_id: Id
+    edge: Id
+    reasonable: bool
+    annotator: Id | None = None
+
+
+class NodeLine(Line):
+    """ontology.jsonl."""
+
+    KEY = ("node",)
+    node: Id
+    parents: list[Id] = Field(default_factory=list)
+
+
+class LinkLine(Line):
+    """links.jsonl. A span of a text and its node, or NIL."""
+
+    KEY = ("text_id", "start", "end")
+    text_id: Id
+    start: Offset
+    end: Offset
+    node: Id
+
+    @model_validator(mode="after")
+    def _forward(self) -> LinkLine:
+        if self.end <= self.start:
+            raise ValueError("end after start")
+        return self
+
+
+GOLD_LINES: dict[str, type[Line]] = {
+    "queries": QueryLine,
+    "principals": PrincipalLine,
+    "evidence": EvidenceLine,
+    "claims": ClaimLine,
+    "answers_gold": AnswersGoldLine,
+    "verdicts": VerdictLine,
+    "structure": StructureLine,
+    "main_text": MainTextLine,
+    "languages": LanguageLine,
+    "duplicates": DuplicateLine,
+    "pii": PiiLine,
+    "entities": EntityLine,
+    "relations": RelationLine,
+    "cuts": CutLine,
+    "ontology": NodeLine,
+    "links": LinkLine,
+}
+"""Gold files `<name>.jsonl` and the model of their lines."""
+
+
+class ParsedBlock(Line):
+    """A block of an imported parse, as offsets into its text."""
+
+    kind: Id
+    level: Whole | None = None
+    page: Whole | None = None
+    start: Offset
+    end: Offset
+
+
+class ParsedLine(Line):
+    """outputs/parsed.jsonl."""
+
+    KEY = ("doc_id",)
+    doc_id: Id
+    text: str
+    blocks: list[ParsedBlock] | None = None
+    tables: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _within(self) -> ParsedLine:
+        if any(block.end < block.start or block.end > len(self.text) for block in self.blocks or ()):
+            raise ValueError(f"blocks within the text's {len(self.text)} characters")
+        return self
+
+
+class CleanedLine(Line):
+    """outputs/cleaned.jsonl."""
+
+    KEY = ("doc_id",)
+    doc_id: Id
+    text: str
+
+
+class DedupLine(Line):
+    """outputs/dedup.jsonl: one removal."""
+
+    KEY = ("removed",)
+    kept: Id
+    removed: Id
+    similarity: Annotated[Number, Field(ge=0, le=1)] | None = None
+
+
+class PiiSpanLine(Line):
+    """outputs/pii_spans.jsonl: one predicted span, offsets in the clean text."""
+
+    KEY = ("doc_id", "start", "end", "type")
+    doc_id: Id
+    start: Offset
+    end: Offset
+    type: Id
+    score: Number | None = None
+
+    @model_validator(mode="after")
+    def _forward(self) -> PiiSpanLine:
+        if self.end <= self.start:
+            raise ValueError("end after start")
+        return self
+
+
+class ChunkLine(Line):
+    """outputs/chunks.jsonl."""
+
+    KEY = ("chunk_id",)
+    chunk_id: Id
+    doc_id: Id
+    text: str
+    start: Offset | None = None
+    end: Offset | None = None
+
+    @model_validator(mode="after")
+    def _forward(self) -> ChunkLine:
+        if (self.start is None) != (self.end is None):
+            raise ValueError("both start and end, or neither")
+        if self.start is not None and self.end is not None and self.end < self.start:
+            raise ValueError("end after start")
+        return self
+
+
+class FilterLine(Line):
+    """outputs/filters.jsonl. No retriever: the predicate is applied for all of them."""
+
+    KEY = ("query_id", "retriever")
+    query_id: Id
+    retriever: Id | None = None
+    predicate: dict[str, Any]
+    producer: Id | None = None
+
+    @field_validator("predicate")
+    @classmethod
+    def _predicate(cls, value: dict[str, Any]) -> dict[str, Any]:
+        try:
+            validate_predicate(value)
+        except PredicateError as error:
+            raise ValueError(f"a predicate; {error}") from None
+        return value
+
+
+class RunLine(Line):
+    """outputs/runs/<name>.jsonl. item_id is a chunk_id or doc_id; rank from 1, else by score, ties by id."""
+
+    KEY = ("query_id", "item_id")
+    query_id: Id
+    item_id: Id
+    rank: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    score: Number | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> RunLine:
+        if self.rank is None and self.score is None:
+            raise ValueError("rank or score")
+        return self
+
+
+class ContextLine(Line):
+    """outputs/contexts.jsonl: one piece of what the answerer was given, by position."""
+
+    KEY = ("query_id", "position")
+    query_id: Id
+    position: Whole
+    chunk_id: Id | None = None
+    text: str | None = None
+
+    @model_validator(mode="after")
+    def _something(self) -> ContextLine:
+        if self.chunk_id is None and self.text is None:
+            raise ValueError("chunk_id or text")
+        return self
+
+
+class AnswerLine(Line):
+    """outputs/answers.jsonl."""
+
+    KEY = ("answer_id",)
+    answer_id: Id
+    query_id: Id
+    answer: str
+    claims: list[str | dict[str, Any]] = Field(default_factory=list)
+    citations: list[str | dict[str, Any]] = Field(default_factory=list)
+    refused: bool | None = None
+    confidence: Annotated[Number, Field(ge=0, le=1)] | None = None
+    usage: dict[str, Any] | None = None
+    timings: dict[str, Any] | None = None
+
+
+OUTPUT_LINES: dict[str, type[Line]] = {
+    "parsed": ParsedLine,
+    "cleaned": CleanedLine,
+    "dedup": DedupLine,
+    "pii_spans": PiiSpanLine,
+    "chunks": ChunkLine,
+    "filters": FilterLine,
+    "contexts": ContextLine,
+    "answers": AnswerLine,
+}
+"""Output files `<name>.jsonl` and the model of their lines; runs, embeddings and traces have forms of their own."""

@@ -1,0 +1,95 @@
+"""corpus.yaml as typed settings. A stage's own section is validated by the stage's config, so `pipeline` stays a mapping here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+LAYERS = ("pipeline", "evaluate", "ledger", "gates", "publish")
+PIPELINE_SECTIONS = (
+    "source", "parsing", "enriching", "cleaning", "dedup", "pii", "chunking", "embedding", "indexing", "querying",
+    "filtering", "retrieval", "fusion", "reranking", "context", "answering", "ontology",
+)  # fmt: skip
+"""Sections that `pipeline` may hold: one a room."""
+
+
+class Section(BaseModel):
+    """A frozen section that refuses unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Evaluate(Section):
+    """What is measured: cut-offs, the retriever that is served, the split, slices."""
+
+    k: tuple[Annotated[int, Field(ge=1)], ...] = (1, 3, 5, 10)
+    serve: str | None = None
+    serve_k: int = Field(default=10, ge=1)
+    split: Literal["dev", "calibration", "test", "monitor"] = "test"
+    subset: Literal["smoke"] | None = None
+    leakage: Literal["warn", "refuse"] = "warn"
+    tokenizer: str = "bundled"
+    slices: tuple[Literal["intent", "language", "doc_class", "answerable", "tags"], ...] = (
+        "intent",
+        "language",
+        "doc_class",
+    )
+    budgets: tuple[Annotated[int, Field(ge=1)], ...] = (500, 1500)
+    tie_policy: Literal["run", "trec", "id"] = "run"
+    rel_level: int = 1
+
+    @field_validator("k")
+    @classmethod
+    def _some(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if not value:
+            raise ValueError("at least one cut-off")
+        return value
+
+
+class Ledger(Section):
+    """When an output holds a piece of evidence."""
+
+    min_similarity: float = Field(default=0.6, gt=0, le=1)
+    hold: float = Field(default=0.9, gt=0, le=1)
+    normalise: Literal["none", "nfc", "nfc+ws", "nfc+ws+casefold"] = "nfc+ws"
+    entities: Literal["off", "spacy"] = "off"
+
+
+class Rule(Section):
+    """One pre-registered release rule. Decided in `release`."""
+
+    metric: str
+    k: int = 0
+    unit: str = ""
+    retriever: str | None = None
+    slice: dict[str, str] = Field(default_factory=dict)
+    min: float | None = None
+    max: float | None = None
+    max_drop: float | None = None
+    max_rise: float | None = None
+
+
+class Gates(Section):
+    """Release rules and what they compare with."""
+
+    baseline: str = "previous"
+    min_coverage: float = Field(default=0.9, ge=0, le=1)
+    rules: tuple[Rule, ...] = ()
+
+
+class Publish(Section):
+    """What the DuckDB file may show."""
+
+    source_text: bool = False
+
+
+class Settings(Section):
+    """corpus.yaml with a candidate pipeline laid over it."""
+
+    languages: tuple[str, ...] = ("en", "es")
+    pipeline: dict[str, Any] = Field(default_factory=dict)
+    evaluate: Evaluate = Evaluate()
+    ledger: Ledger = Ledger()
+    gates: Gates = Gates()
+    publish: Publish = Publish()
