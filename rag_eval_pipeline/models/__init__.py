@@ -1,0 +1,1 @@
+"""Load models once a process, checked by checksum."""
