@@ -7,7 +7,9 @@ from rag_eval_pipeline.warehouse.table import Table, integer, number, string, ta
 class Parsed(Table):
     doc_id = string("Document", key=True)
     text = string("Parsed text, code points, LF line ends", privacy="source")
-    status = string("ok | empty | error | timeout | out_of_memory | crashed | encrypted | unsupported | too_large | missing")
+    status = string(
+        "ok | empty | error | timeout | out_of_memory | crashed | encrypted | unsupported | too_large | missing"
+    )
     error = string("Why the status is not ok, or a remark on what could not be read; without content", null=True)
     parser = string("Parser that read it")
     pages = integer("Pages, where the format has them", null=True)
