@@ -8,6 +8,8 @@ class Languages(Table):
     doc_id = string("Document", key=True)
     language = string("Language that later stages use (BCP 47 primary subtag), or und")
     score = number("Confidence of the detector", null=True)
-    status = string("ok | empty | short (too little text to trust the detector) | error | timeout | out_of_memory | crashed")
+    status = string(
+        "ok | empty | short (too little text to trust the detector) | error | timeout | out_of_memory | crashed"
+    )
     detected = string("What the detector said, or und", null=True)
     declared = string("What documents.jsonl declares, primary subtag", null=True)

@@ -1,0 +1,15 @@
+"""Declaration of the enriching stage."""
+
+from rag_eval_pipeline.stages.enriching.tables import Languages
+from rag_eval_pipeline.stages.stage import Stage
+
+STAGE = Stage(
+    name="enriching",
+    phase="prepare",
+    description="Detects the language of every document; it chooses analysers and sentence rules downstream.",
+    reads=("parsed", "documents"),
+    writes=(Languages,),
+    libraries=("py3langid",),
+    kinds=("polars", "python"),
+    expects=("parsed", "doc_id"),
+)
