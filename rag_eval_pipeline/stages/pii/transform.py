@@ -1,0 +1,506 @@
+"""Find personal data in clean text and mask it. What it cost the evidence belongs to attribution, how well to `quality`.
+
+presidio's recognisers on blank spaCy pipelines: patterns, checksums and context words, no model. Names and places need one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import logging
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from rag_eval_pipeline.engine.plugins import load
+from rag_eval_pipeline.stages.pii.tables import Masked, PiiSpans
+from rag_eval_pipeline.text.offsets import OffsetMap, Segment
+from rag_eval_pipeline.warehouse.runtime import Runtime
+from rag_eval_pipeline.warehouse.table import conform
+
+Rows = dict[str, list[dict[str, Any]]]
+
+RECOGNIZERS: dict[str, tuple[str, tuple[str, ...] | None]] = {
+    "EMAIL_ADDRESS": ("EmailRecognizer", None),
+    "PHONE_NUMBER": ("PhoneRecognizer", None),
+    "CREDIT_CARD": ("CreditCardRecognizer", None),
+    "IBAN_CODE": ("IbanRecognizer", None),
+    "IP_ADDRESS": ("IpRecognizer", None),
+    "MAC_ADDRESS": ("MacAddressRecognizer", None),
+    "URL": ("UrlRecognizer", None),
+    "CRYPTO": ("CryptoRecognizer", None),
+    "DATE_TIME": ("DateRecognizer", None),
+    "UUID": ("UuidRecognizer", None),
+    "ES_NIF": ("EsNifRecognizer", ("es",)),
+    "ES_NIE": ("EsNieRecognizer", ("es",)),
+    "ES_PASSPORT": ("EsPassportRecognizer", ("es",)),
+    "US_SSN": ("UsSsnRecognizer", ("en",)),
+    "US_ITIN": ("UsItinRecognizer", ("en",)),
+    "US_PASSPORT": ("UsPassportRecognizer", ("en",)),
+    "US_BANK_NUMBER": ("UsBankRecognizer", ("en",)),
+    "US_DRIVER_LICENSE": ("UsLicenseRecognizer", ("en",)),
+    "MEDICAL_LICENSE": ("MedicalLicenseRecognizer", ("en",)),
+    "UK_NHS": ("NhsRecognizer", ("en",)),
+    "UK_NINO": ("UkNinoRecognizer", ("en",)),
+    "IT_FISCAL_CODE": ("ItFiscalCodeRecognizer", ("it",)),
+    "IT_VAT_CODE": ("ItVatCodeRecognizer", ("it",)),
+    "DE_TAX_ID": ("DeTaxIdRecognizer", ("de",)),
+}
+"""Entity → presidio's recogniser and the languages in which it is used (None: all, once)."""
+MODEL_ENTITIES = ("PERSON", "LOCATION", "ORGANIZATION", "NRP")
+"""Entities that only a language model finds."""
+EXTRA_MODEL = "en_core_web_sm"
+REGIONS = {"en": ("US", "GB"), "es": ("ES", "MX"), "fr": ("FR",), "de": ("DE",), "it": ("IT",), "pt": ("PT", "BR")}
+CONTEXT = {
+    "EMAIL_ADDRESS": ["email", "e-mail", "mail", "correo", "electrónico"],
+    "PHONE_NUMBER": [
+        "phone",
+        "telephone",
+        "cell",
+        "mobile",
+        "call",
+        "fax",
+        "tel",
+        "teléfono",
+        "tfno",
+        "móvil",
+        "llame",
+    ],
+    "CREDIT_CARD": ["credit", "card", "visa", "mastercard", "tarjeta", "crédito"],
+    "IBAN_CODE": ["iban", "bank", "account", "transaction", "cuenta", "banco"],
+}
+"""Context words in the languages that one language-independent recogniser serves."""
+
+WINDOW = 20_000
+OVERLAP = 1_000
+"""Long texts are read in windows; a span is taken from the window in which it has OVERLAP/2 code points on both sides."""
+
+
+class Span(NamedTuple):
+    """A span of personal data, code points in the clean text."""
+
+    start: int
+    end: int
+    type: str
+    score: float | None
+
+
+class PiiConfig(BaseModel):
+    """Section `pii` of corpus.yaml; null is `enabled: false`: nothing is masked.
+
+    Attributes:
+        entities: presidio's names of what to find; further names come from `recognizers`.
+        action: `mask` writes <TYPE>; `replace` <TYPE_n>, n by distinct value in the document; `hash` <TYPE:digest of the
+            salted value>, equal over all documents.
+        salt: of `hash`. Short values can be guessed from an unsalted digest.
+        languages: whose recognisers and context words are used.
+        score_threshold: findings below are dropped.
+        regions: countries of phone numbers written without prefix; null: by language. They dominate the time.
+        models: language → spaCy model (package or folder) for PERSON and other names.
+        recognizers: import paths of presidio `EntityRecognizer` classes, made without arguments.
+        imported: take outputs/pii_spans.jsonl instead (`import` in corpus.yaml).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    enabled: bool = True
+    entities: tuple[str, ...] = ("EMAIL_ADDRESS", "PHONE_NUMBER")
+    action: Literal["mask", "replace", "hash"] = "mask"
+    salt: str = ""
+    languages: tuple[str, ...] = ("en", "es")
+    score_threshold: float = Field(0.35, ge=0, le=1)
+    regions: tuple[str, ...] | None = None
+    models: dict[str, str] = Field(default_factory=dict)
+    recognizers: tuple[str, ...] = ()
+    imported: bool = Field(False, alias="import")
+
+    @field_validator("imported", mode="before")
+    @classmethod
+    def _null_is_no(cls, value: Any) -> Any:
+        return False if value is None else value
+
+    @field_validator("languages")
+    @classmethod
+    def _some_language(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("languages: name at least one")
+        return value
+
+    @model_validator(mode="after")
+    def _usable(self) -> PiiConfig:
+        if self.enabled and not self.imported:
+            for entity in self.entities:
+                self._check(entity)
+        return self
+
+    def _check(self, entity: str) -> None:
+        if entity in MODEL_ENTITIES:
+            if not self.models and find_spec(EXTRA_MODEL) is None:
+                raise ValueError(
+                    f"{entity} needs a language model and none is installed: install the extra `spacy-en` "
+                    f"(pip install 'rag_eval_pipeline[spacy-en]'), or name one under pipeline.pii.models, e.g. "
+                    "{en: /path/to/model}"
+                )
+        elif entity not in RECOGNIZERS and not self.recognizers:
+            raise ValueError(_unknown(entity, [*RECOGNIZERS, *MODEL_ENTITIES]))
+        elif entity in RECOGNIZERS:
+            only = RECOGNIZERS[entity][1]
+            if only and not set(only) & set(self.languages):
+                raise ValueError(f"{entity} is found in {', '.join(only)} only; add it to pipeline.pii.languages")
+
+
+CONFIG = PiiConfig
+
+
+def _unknown(entity: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(entity.upper(), known, n=1, cutoff=0.5)
+    offer = f"; did you mean {near[0]}?" if near else ""
+    return f"unknown entity {entity!r}{offer} Known are {', '.join(known)}"
+
+
+def run(frames: Mapping[str, pl.DataFrame], config: PiiConfig, runtime: Runtime) -> dict[str, pl.DataFrame]:
+    """Find and mask personal data in every document that dedup kept.
+
+    Raises:
+        ValueError: an import that is absent, names unknown documents or has spans outside of the clean text.
+    """
+    kept = frames["dedup"].filter("kept").select("doc_id")
+    items = frames["cleaned"].select("doc_id", "text").join(kept, on="doc_id", how="semi").sort("doc_id")
+    given = pl.lit(
+        None, pl.List(pl.Struct({"start": pl.Int64, "end": pl.Int64, "type": pl.String, "score": pl.Float64}))
+    )
+    if config.imported and config.enabled:
+        items = _with_import(items, frames)
+    else:
+        items = items.with_columns(given.alias("spans"))
+    tables = [PiiSpans, Masked]
+    made = runtime.map("pii", one, items, config, reads=["text", "spans"], writes=tables, failed=failed)
+    return {"pii_spans": conform(PiiSpans, made["pii_spans"]), "masked": conform(Masked, made["masked"])}
+
+
+def _with_import(items: pl.DataFrame, frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    output = frames.get("output:pii_spans")
+    if output is None:
+        raise ValueError("pipeline.pii.import is set but outputs/pii_spans.jsonl is absent; add it or remove `import`")
+    if unknown := sorted(set(output["doc_id"]) - set(frames["cleaned"]["doc_id"])):
+        raise ValueError(
+            f"outputs/pii_spans.jsonl: {len(unknown)} documents are not in this version, first {unknown[:3]}"
+        )
+    lengths = items.select("doc_id", pl.col("text").str.len_chars().cast(pl.Int64).alias("length"))
+    placed = output.select("doc_id", "start", "end", "type", pl.col("score").cast(pl.Float64)).join(
+        lengths, on="doc_id"
+    )
+    wrong = placed.filter(
+        (pl.col("start") < 0) | (pl.col("end") <= pl.col("start")) | (pl.col("end") > pl.col("length"))
+    )
+    if len(wrong):
+        first = wrong.row(0, named=True)
+        raise ValueError(
+            f"outputs/pii_spans.jsonl: {len(wrong)} spans do not fit their clean text, first {first['doc_id']} "
+            f"[{first['start']}, {first['end']}) of {first['length']} code points; offsets count code points of the clean text"
+        )
+    spans = (
+        placed.sort("doc_id", "start", "end", "type")
+        .group_by("doc_id", maintain_order=True)
+        .agg(pl.struct("start", "end", "type", "score").alias("spans"))
+    )
+    return items.join(spans, on="doc_id", how="left").with_columns(pl.col("spans").fill_null([]))
+
+
+def prepare(config: PiiConfig) -> None:
+    """Load presidio once a worker, outside of the time limit."""
+    if config.enabled and not config.imported:
+        _engine(_engine_key(config))
+
+
+def one(item: dict[str, Any], config: PiiConfig) -> Rows:
+    """Spans and masked text of one document."""
+    text = item["text"]
+    if not config.enabled or not text:
+        spans: list[Span] = []
+    elif item["spans"] is not None:
+        spans = [Span(s["start"], s["end"], s["type"], s["score"]) for s in item["spans"]]
+    else:
+        spans = find(text, config)
+    masked, offsets = mask(text, spans, config.action, config.salt)
+    row = {"text": masked, "offsets": offsets.rows(), "status": "ok" if text.strip() else "empty", "error": None}
+    unique = {(s.start, s.end, s.type): s for s in spans}
+    return {"pii_spans": [unique[key]._asdict() for key in sorted(unique)], "masked": [row]}
+
+
+def failed(item: dict[str, Any], status: str, error: str) -> Rows:
+    """No masked text: a document that was not searched must not go on."""
+    return {"pii_spans": [], "masked": [{"text": "", "offsets": [], "status": status, "error": error}]}
+
+
+# Masking ---------------------------------------------------------------------------------------------------------------
+
+
+def mask(text: str, spans: Iterable[Span], action: str = "mask", salt: str = "") -> tuple[str, OffsetMap]:
+    """The text with spans replaced, and its map; a replacement is an inexact segment over the whole span."""
+    parts: list[str] = []
+    segments: list[Segment] = []
+    numbers: dict[tuple[str, str], int] = {}
+    position = out = 0
+
+    def add(piece: str, start: int, end: int, exact: bool) -> None:
+        nonlocal out
+        if piece:
+            parts.append(piece)
+            segments.append(Segment(out, out + len(piece), start, end, exact))
+            out += len(piece)
+
+    for span in merged(spans):
+        add(text[position : span.start], position, span.start, True)
+        add(_replacement(text[span.start : span.end], span.type, action, salt, numbers), span.start, span.end, False)
+        position = span.end
+    add(text[position:], position, len(text), True)
+    return "".join(parts), OffsetMap(segments)
+
+
+def _replacement(value: str, kind: str, action: str, salt: str, numbers: dict[tuple[str, str], int]) -> str:
+    if action == "mask":
+        return f"<{kind}>"
+    if action == "hash":
+        return f"<{kind}:{hashlib.sha256(f'{salt}{value}'.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}>"
+    of_kind = sum(1 for known, _ in numbers if known == kind)
+    return f"<{kind}_{numbers.setdefault((kind, value), of_kind + 1)}>"
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """Disjoint spans that hold the same characters; of overlapping ones the best scored, then longest, names the type.
+
+    The union, not the best one alone: what the other covers would leak.
+    """
+    groups: list[list[Span]] = []
+    reach = -1
+    for span in sorted(spans, key=lambda s: (s.start, s.end, s.type)):
+        if span.start < reach:
+            groups[-1].append(span)
+        else:
+            groups.append([span])
+        reach = max(reach, span.end)
+    result = []
+    for group in groups:
+        best = min(group, key=lambda s: (-(s.score or 0.0), s.start - s.end, s.start, s.type))
+        result.append(Span(group[0].start, max(s.end for s in group), best.type, best.score))
+    return result
+
+
+# Finding ---------------------------------------------------------------------------------------------------------------
+
+
+def find(text: str, config: PiiConfig) -> list[Span]:
+    """Disjoint spans of personal data in a text of any length."""
+    engine = _engine(_engine_key(config))
+    found = [
+        Span(start + low, end + low, kind, score)
+        for low, high in windows(len(text))
+        for start, end, kind, score in engine.analyze(text[low:high])
+        if _belongs(start + low, low, high, len(text))
+    ]
+    return merged(_trimmed(text, span) for span in found)
+
+
+def windows(length: int) -> list[tuple[int, int]]:
+    """Overlapping windows over a text."""
+    if length <= WINDOW:
+        return [(0, length)]
+    starts = range(0, length - OVERLAP, WINDOW - OVERLAP)
+    return [(start, min(start + WINDOW, length)) for start in starts]
+
+
+def _belongs(start: int, low: int, high: int, length: int) -> bool:
+    """Whether this window, of the two that may see a span, is the one that decides on it."""
+    first = low if low == 0 else low + OVERLAP // 2
+    last = high if high == length else high - OVERLAP // 2
+    return first <= start < last
+
+
+def _trimmed(text: str, span: Span) -> Span:
+    value = text[span.start : span.end]
+    start = span.start + len(value) - len(value.lstrip())
+    return span._replace(start=start, end=max(start + len(value.strip()), start + 1))
+
+
+class _Key(NamedTuple):
+    entities: tuple[str, ...]
+    languages: tuple[str, ...]
+    threshold: float
+    regions: tuple[str, ...]
+    models: tuple[tuple[str, str], ...]
+    recognizers: tuple[str, ...]
+
+
+def _engine_key(config: PiiConfig) -> _Key:
+    regions = config.regions
+    if regions is None:
+        regions = tuple(dict.fromkeys(region for name in config.languages for region in REGIONS.get(name, ())))
+    models = dict(config.models)
+    if not models and set(config.entities) & set(MODEL_ENTITIES):
+        models = {"en": EXTRA_MODEL}
+    return _Key(
+        config.entities,
+        config.languages,
+        config.score_threshold,
+        regions,
+        tuple(sorted(models.items())),
+        config.recognizers,
+    )
+
+
+@lru_cache(maxsize=2)
+def _engine(key: _Key) -> Engine:
+    return Engine(key)
+
+
+class Engine:
+    """presidio analysers, one for each language that has recognisers; a recogniser for all languages runs only once."""
+
+    def __init__(self, key: _Key) -> None:
+        from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
+
+        # presidio logs what it looks for, warnings included, text excepted; a run's log has no use for it.
+        logging.getLogger("presidio-analyzer").setLevel(logging.ERROR)
+        self._key = key
+        first = key.languages[0]
+        by_language: dict[str, list[Any]] = {}
+        for entity in key.entities:
+            if entity in RECOGNIZERS:
+                only = RECOGNIZERS[entity][1]
+                for language in only or (first,):
+                    if language in key.languages:
+                        by_language.setdefault(language, []).append(_recognizer(entity, language, key.regions))
+        self._add_users_own(by_language)
+        models = {name: path for name, path in key.models if set(key.entities) & set(MODEL_ENTITIES)}
+        for language in models:
+            by_language.setdefault(language, []).append(_named_entities(language, key.entities))
+        self._analyzers = {}
+        for language, recognizers in by_language.items():
+            self._analyzers[language] = AnalyzerEngine(
+                registry=RecognizerRegistry(recognizers=recognizers, supported_languages=[language]),
+                nlp_engine=_nlp_engine(language, models.get(language)),
+                supported_languages=[language],
+            )
+        self._entities = {
+            language: sorted({e for r in recognizers for e in r.supported_entities} & set(key.entities))
+            for language, recognizers in by_language.items()
+        }
+
+    def analyze(self, text: str) -> list[tuple[int, int, str, float]]:
+        """(start, end, type, score) in all languages, best first where equal; may overlap."""
+        found: dict[tuple[int, int, str], float] = {}
+        for language, analyzer in self._analyzers.items():
+            if not self._entities[language]:
+                continue
+            results = analyzer.analyze(
+                text, language=language, entities=self._entities[language], score_threshold=self._key.threshold
+            )
+            for result in results:
+                place = (result.start, result.end, result.entity_type)
+                found[place] = max(found.get(place, 0.0), float(result.score))
+        return [(*place, score) for place, score in sorted(found.items())]
+
+    def _add_users_own(self, by_language: dict[str, list[Any]]) -> None:
+        offered: set[str] = set()
+        for path in self._key.recognizers:
+            recognizer = load(path)()
+            offered.update(recognizer.supported_entities)
+            by_language.setdefault(recognizer.supported_language, []).append(recognizer)
+        known = {*RECOGNIZERS, *MODEL_ENTITIES, *offered}
+        for entity in self._key.entities:
+            if entity not in known:
+                raise ValueError(f"pipeline.pii.entities: {_unknown(entity, sorted(known))}")
+
+
+def _recognizer(entity: str, language: str, regions: tuple[str, ...]) -> Any:
+    from presidio_analyzer import predefined_recognizers
+
+    name = RECOGNIZERS[entity][0]
+    context = CONTEXT.get(entity)
+    if entity == "PHONE_NUMBER":
+        return _phone_recognizer(language, regions)
+    if entity == "EMAIL_ADDRESS":
+        return _email_recognizer(language)
+    return getattr(predefined_recognizers, name)(
+        supported_language=language, **({"context": context} if context else {})
+    )
+
+
+_NUMBER = re.compile(r"(?:\d[^\w\n]{0,4}){6}")
+
+
+def _phone_recognizer(language: str, regions: tuple[str, ...]) -> Any:
+    from presidio_analyzer.predefined_recognizers import PhoneRecognizer
+
+    class Phones(PhoneRecognizer):
+        """Skips texts without enough digits: trying every region costs more than all other recognisers."""
+
+        def analyze(self, text: str, entities: list[str], nlp_artifacts: Any = None) -> list[Any]:
+            return super().analyze(text, entities, nlp_artifacts) if _NUMBER.search(text) else []
+
+    return Phones(
+        supported_language=language, supported_regions=regions, context=CONTEXT["PHONE_NUMBER"], name="PhoneRecognizer"
+    )
+
+
+def _email_recognizer(language: str) -> Any:
+    from presidio_analyzer.predefined_recognizers import EmailRecognizer
+    from tldextract import TLDExtract
+
+    # The list of suffixes that comes with the package: presidio's default would fetch one, and results depend on the day.
+    suffixes = TLDExtract(suffix_list_urls=(), cache_dir=None)
+
+    class Emails(EmailRecognizer):
+        """Validates domains without the network."""
+
+        def validate_result(self, pattern_text: str) -> bool:
+            return bool(suffixes(pattern_text).fqdn)
+
+    return Emails(supported_language=language, context=CONTEXT["EMAIL_ADDRESS"], name="EmailRecognizer")
+
+
+def _named_entities(language: str, entities: tuple[str, ...]) -> Any:
+    from presidio_analyzer.predefined_recognizers import SpacyRecognizer
+
+    wanted = [entity for entity in entities if entity in MODEL_ENTITIES]
+    return SpacyRecognizer(supported_language=language, supported_entities=wanted)
+
+
+def _nlp_engine(language: str, model: str | None) -> Any:
+    import spacy
+    from presidio_analyzer.nlp_engine import SpacyNlpEngine
+
+    pipeline = _pipeline(spacy, language, model)
+    pipeline.max_length = WINDOW * 10
+
+    class Pipelines(SpacyNlpEngine):
+        """A ready-made pipeline: nothing is looked up or downloaded. A blank one has no lemmas, so words stand for them."""
+
+        def process_text(self, text: str, language: str) -> Any:
+            document = pipeline(text)
+            if model is None:
+                for token in document:
+                    token.lemma_ = token.lower_
+            return self._doc_to_nlp_artifact(document, language)
+
+    engine: Any = Pipelines(models=[{"lang_code": language, "model_name": model or f"blank-{language}"}])
+    engine.nlp = {language: pipeline}
+    return engine
+
+
+def _pipeline(spacy: Any, language: str, model: str | None) -> Any:
+    if model is None:
+        return spacy.blank(language)
+    if find_spec(model) is None if re.fullmatch(r"\w+", model) else not Path(model).is_dir():
+        raise ValueError(
+            f"pipeline.pii.models.{language}: {model!r} is neither an installed model nor a folder; for English install the "
+            "extra `spacy-en`"
+        )
+    return spacy.load(model)
