@@ -16,4 +16,4 @@ class Chunks(Table):
     language = string("Language of its document, chooses the analyser", null=True)
     page = integer("Page on which it starts", null=True)
     tokens = integer("Length in the splitter's tokens", unit="tokens")
-    status = string("ok | unplaced")
+    status = string("ok | unplaced | error | timeout | out_of_memory | crashed (one empty row for the document)")
