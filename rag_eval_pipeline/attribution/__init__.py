@@ -1,0 +1,1 @@
+"""Where the evidence was lost: ledger, fate, waterfall."""
