@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from rag_eval_pipeline.corpus.settings import Settings
 from rag_eval_pipeline.release.publish import redactor
+from rag_eval_pipeline.stages.graph import configure
 from rag_eval_pipeline.warehouse.home import Home
 from rag_eval_pipeline.warehouse.manifests import Manifest, Manifests
 from rag_eval_pipeline.warehouse.redact import Redactor
@@ -56,3 +58,17 @@ class Evaluation:
     def redactor(self) -> Redactor:
         """Hides every personal string of the subject."""
         return redactor(self.home, self.manifest.key.partition("#")[0])
+
+    @property
+    def served(self) -> str:
+        """The retriever that the pipeline serves."""
+        return str(configure(self._settings)["context"].serve)
+
+    @property
+    def serve_k(self) -> int:
+        """How many items it serves."""
+        return self._settings.evaluate.serve_k
+
+    @property
+    def _settings(self) -> Settings:
+        return Settings(**self.manifest.config)

@@ -94,6 +94,8 @@ def configure(settings: Settings) -> dict[str, Any]:
     for name in ("embedding", "indexing"):
         sections[name] = {**sections.get(name, {}), "enabled": dense}
     sections["querying"] = {**sections.get("querying", {}), "embedding": sections["embedding"]}
+    for name in ("pii", "querying"):
+        sections[name] = {"languages": settings.languages, **sections.get(name, {})}
     reranking = sections.setdefault("reranking", OFF["reranking"])
     if reranking.get("lanes") is None:
         sections["reranking"] = {**reranking, "lanes": [serve]}

@@ -1,0 +1,313 @@
+"""Personal data: found with exact offsets, masked without leaking, and judged against labels."""
+
+import json
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from rag_eval_pipeline.corpus.gold import SCHEMAS, Gold
+from rag_eval_pipeline.corpus.settings import Settings
+from rag_eval_pipeline.measures.spans import span_scores
+from rag_eval_pipeline.stages.pii import transform
+from rag_eval_pipeline.stages.pii.quality import carry, measure
+from rag_eval_pipeline.stages.pii.transform import CONFIG, Span, find, mask, merged, one, run, windows
+from rag_eval_pipeline.text.offsets import OffsetMap
+from rag_eval_pipeline.warehouse.runtime import Runtime
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
+TYPES = st.sampled_from(["EMAIL_ADDRESS", "PHONE_NUMBER", "PERSON"])
+
+
+@st.composite
+def text_and_spans(draw):
+    text = draw(TEXT)
+    edges = draw(
+        st.lists(st.tuples(st.integers(0, len(text) - 1), st.integers(1, 12), TYPES, st.floats(0, 1)), max_size=6)
+    )
+    return text, [Span(start, min(start + length, len(text)), kind, score) for start, length, kind, score in edges]
+
+
+@given(text_and_spans(), st.sampled_from(["mask", "replace", "hash"]))
+def test_masked_text_keeps_every_other_character_in_its_place_and_shows_no_span(case, action):
+    text, spans = case
+    masked, offsets = mask(text, spans, action)
+    covered = {index for span in spans for index in range(span.start, span.end)}
+    out_at = src_at = 0
+    for s in offsets.segments:
+        assert (s.out_start, s.src_start) == (out_at, src_at), "the map leaves no gap on either side"
+        if s.exact:
+            assert masked[s.out_start : s.out_end] == text[s.src_start : s.src_end]
+            assert not covered & set(range(s.src_start, s.src_end))
+        else:
+            assert masked[s.out_start : s.out_end].startswith("<")
+            assert covered >= set(range(s.src_start, s.src_end))
+        out_at, src_at = s.out_end, s.src_end
+    assert (out_at, src_at) == (len(masked), len(text))
+
+
+@given(text_and_spans())
+def test_merged_spans_are_disjoint_and_hold_the_same_characters(case):
+    _, spans = case
+    result = merged(spans)
+    assert all(a.end <= b.start for a, b in zip(result, result[1:], strict=False))
+    characters = lambda given: {i for s in given for i in range(s.start, s.end)}  # noqa: E731
+    assert characters(result) == characters(spans)
+    assert merged(result) == result
+
+
+def test_actions_tell_values_apart_as_promised():
+    text = "a@x.es b@x.es a@x.es"
+    spans = [Span(0, 6, "EMAIL_ADDRESS", 1.0), Span(7, 13, "EMAIL_ADDRESS", 1.0), Span(14, 20, "EMAIL_ADDRESS", 1.0)]
+    assert mask(text, spans)[0] == "<EMAIL_ADDRESS> <EMAIL_ADDRESS> <EMAIL_ADDRESS>"
+    assert mask(text, spans, "replace")[0] == "<EMAIL_ADDRESS_1> <EMAIL_ADDRESS_2> <EMAIL_ADDRESS_1>"
+    first, second, third = mask(text, spans, "hash", "salt")[0].split()
+    assert first == third != second
+    assert mask(text, spans, "hash", "other")[0].split()[0] != first
+
+
+@given(st.integers(0, 100_000))
+def test_windows_cover_a_text_and_each_place_is_decided_by_one(length):
+    found = windows(length)
+    owned = [place for low, high in found for place in (low, high) if transform._belongs(place, low, high, length)]
+    assert found[0][0] == 0
+    assert found[-1][1] == length
+    assert all(high - low <= transform.WINDOW for low, high in found)
+    for place in {*range(0, length, 997), *(edge for pair in found for edge in pair if edge < length)}:
+        owners = sum(transform._belongs(place, low, high, length) for low, high in found if low <= place < high)
+        assert owners == 1, place
+    assert len(owned) <= 2 * len(found)
+
+
+@pytest.mark.parametrize(
+    ("entities", "message"),
+    [
+        (("PHONE",), "did you mean PHONE_NUMBER"),
+        (("EMAIL_ADRESS",), "did you mean EMAIL_ADDRESS"),
+        (("ES_NIFF",), "did you mean ES_NIF"),
+    ],
+)
+def test_an_unknown_entity_is_refused_with_the_nearest(entities, message):
+    with pytest.raises(ValidationError, match=message):
+        CONFIG(entities=entities)
+
+
+def test_names_are_refused_without_a_model_and_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(transform, "find_spec", lambda name: None)
+    with pytest.raises(ValidationError, match="spacy-en"):
+        CONFIG(entities=("PERSON",))
+    CONFIG(entities=("PERSON",), models={"en": "/a/model"})
+    CONFIG(entities=("PERSON",), enabled=False)
+
+
+def test_an_entity_of_a_language_that_is_not_used_is_refused():
+    with pytest.raises(ValidationError, match=r"add it to pipeline\.pii\.languages"):
+        CONFIG(entities=("ES_NIF",), languages=("en",))
+
+
+def frames(kept=("a", "b"), **texts):
+    ids = list(texts)
+    offsets = [OffsetMap.identity(len(text)).rows() for text in texts.values()]
+    cleaned = pl.DataFrame({"doc_id": ids, "text": list(texts.values()), "offsets": offsets})
+    return {
+        "cleaned": cleaned,
+        "parsed": cleaned.select("doc_id", "text"),
+        "dedup": pl.DataFrame({"doc_id": ids, "kept": [name in kept for name in ids]}),
+    }
+
+
+SPAN_SCHEMA = {"doc_id": pl.String, "start": pl.Int64, "end": pl.Int64, "type": pl.String, "score": pl.Float64}
+
+
+def imported(rows, **kwargs):
+    given_frames = frames(**{"a": "ana@x.es 😀 here", "b": "", "gone": "removed by dedup", **kwargs})
+    given_frames["output:pii_spans"] = pl.DataFrame(rows, schema=SPAN_SCHEMA, orient="row")
+    return given_frames, run(given_frames, CONFIG(**{"import": True}), Runtime.plain())
+
+
+def test_imported_spans_are_masked_in_kept_documents_only():
+    _, made = imported([("a", 0, 8, "EMAIL_ADDRESS", None), ("gone", 0, 7, "PERSON", 1.0)])
+    assert dict(made["masked"].select("doc_id", "text").iter_rows()) == {"a": "<EMAIL_ADDRESS> 😀 here", "b": ""}
+    assert made["masked"]["status"].to_list() == ["ok", "empty"]
+    assert made["pii_spans"]["doc_id"].to_list() == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (("a", 5, 99, "X", 1.0), "code points"),
+        (("a", 5, 5, "X", 1.0), "do not fit"),
+        (("no", 0, 1, "X", 1.0), "not in this version"),
+    ],
+)
+def test_imported_spans_that_do_not_fit_are_refused_without_quoting_text(row, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        imported([row])
+    assert "ana@x.es" not in str(caught.value)
+
+
+def test_switched_off_nothing_is_masked_and_no_engine_is_loaded():
+    given_frames = frames(a="ana@x.es", b="")
+    made = run(given_frames, CONFIG(enabled=False), Runtime.plain())
+    assert made["masked"]["text"].to_list() == ["ana@x.es", ""]
+    assert made["pii_spans"].is_empty()
+
+
+# With presidio --------------------------------------------------------------------------------------------------------
+
+WIDE = CONFIG(
+    entities=("EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD", "IBAN_CODE", "IP_ADDRESS", "ES_NIF", "ES_NIE", "US_SSN")
+)
+
+
+def values(text, config=WIDE):
+    return [(text[s.start : s.end], s.type) for s in find(text, config)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Write to ana.perez@example.com.", [("ana.perez@example.com", "EMAIL_ADDRESS")]),
+        ("Call 212-555-0182 today", [("212-555-0182", "PHONE_NUMBER")]),
+        ("😀 correo: josé@example.es 😀", [("josé@example.es", "EMAIL_ADDRESS")]),
+        ("Llame al 600 123 456.", [("600 123 456", "PHONE_NUMBER")]),
+        ("Fax: +34 912 345 678", [("+34 912 345 678", "PHONE_NUMBER")]),
+        ("DNI 12345678Z", [("12345678Z", "ES_NIF")]),
+        ("DNI 12345678A", []),
+        ("NIE X1234567L", [("X1234567L", "ES_NIE")]),
+        ("Card 4111 1111 1111 1111", [("4111 1111 1111 1111", "CREDIT_CARD")]),
+        ("IBAN ES91 2100 0418 4502 0005 1332", [("ES91 2100 0418 4502 0005 1332", "IBAN_CODE")]),
+        ("Host 192.168.0.12", [("192.168.0.12", "IP_ADDRESS")]),
+        ("Order of 2024-10-12, 22 days, 1,500.00 EUR", []),
+        ("", []),
+    ],
+)
+def test_english_and_spanish_patterns_are_found_with_code_point_offsets(text, expected):
+    assert values(text) == expected
+
+
+def test_long_documents_give_the_spans_of_their_parts_wherever_windows_end():
+    filler = "Lorem ipsum dolor sit amet. "
+    secret = "ana.perez@example.com"
+    size = transform.WINDOW - transform.OVERLAP
+    for shift in (0, -5, -10, -21, transform.OVERLAP // 2, transform.OVERLAP - 3):
+        place = size + shift
+        text = (filler * 2000)[:place] + f" {secret} " + filler * 900
+        assert [v for v, _ in values(text, CONFIG())] == [secret]
+
+
+@given(
+    st.lists(
+        st.sampled_from(["the fee is 8 EUR ", "a@b.es ", "Tel: 600 123 456.\n", "ñandú 😀 ", "\n", "www.x.es "]),
+        max_size=12,
+    ).map("".join)
+)
+@settings(max_examples=40)
+def test_rows_of_any_text_obey_the_tables_and_leak_nothing_found(text):
+    rows = one({"text": text, "spans": None}, CONFIG())
+    row = rows["masked"][0]
+    for span in rows["pii_spans"]:
+        value = text[span["start"] : span["end"]]
+        assert value.strip() == value
+        assert span["type"] in {"EMAIL_ADDRESS", "PHONE_NUMBER"}
+        assert value not in row["text"]
+
+
+def test_labelled_english_sentences_are_mostly_found(shared):
+    rows = json.loads((shared("data", "presidio_research") / "synth_dataset_v2.json").read_text("utf-8"))
+    rows = [row for row in rows if any(s["entity_type"] == "EMAIL_ADDRESS" for s in row["spans"])][:25]
+    gold = found = 0
+    for row in rows:
+        wanted = {(s["start_position"], s["end_position"]) for s in row["spans"] if s["entity_type"] == "EMAIL_ADDRESS"}
+        spans = {(s.start, s.end) for s in find(row["full_text"], CONFIG()) if s.type == "EMAIL_ADDRESS"}
+        gold, found = gold + len(wanted), found + len(wanted & spans)
+    assert found / gold > 0.9
+
+
+def test_labelled_spanish_reports_are_mostly_found(shared):
+    gold = found = 0
+    for path in sorted((shared("data", "meddocan") / "dev").glob("*.ann"))[:12]:
+        text = path.with_suffix(".txt").read_text("utf-8")
+        spans = {(s.start, s.end) for s in find(text, CONFIG())}
+        for line in path.read_text("utf-8").splitlines():
+            kind, start, end = line.split("\t")[1].split()
+            if kind == "CORREO_ELECTRONICO":
+                gold, found = gold + 1, found + ((int(start), int(end)) in spans)
+    assert found / gold > 0.9
+
+
+class Badges:
+    """A user's own recogniser."""
+
+    def __new__(cls):
+        from presidio_analyzer import Pattern, PatternRecognizer
+
+        return PatternRecognizer("BADGE", name="badges", patterns=[Pattern("badge", r"\bB-\d{4}\b", 0.9)])
+
+
+def test_a_users_own_recogniser_runs_and_its_entities_are_known():
+    config = CONFIG(entities=("BADGE", "EMAIL_ADDRESS"), recognizers=(f"{__name__}:Badges",))
+    assert values("Badge B-1234, a@example.com", config) == [("B-1234", "BADGE"), ("a@example.com", "EMAIL_ADDRESS")]
+    with pytest.raises(ValueError, match="did you mean BADGE"):
+        transform.prepare(CONFIG(entities=("BADGES",), recognizers=(f"{__name__}:Badges",)))
+
+
+# Quality --------------------------------------------------------------------------------------------------------------
+
+
+def gold_of(labels, references):
+    spans = [
+        {"doc_id": d, "spans": [dict(zip(("start", "end", "type"), s, strict=True)) for s in given]}
+        for d, given in labels.items()
+    ]
+    texts = [{"doc_id": d, "text": text} for d, text in references.items()]
+    return Gold(
+        pii=pl.DataFrame(spans, schema=SCHEMAS["pii"]), references=pl.DataFrame(texts, schema=SCHEMAS["references"])
+    )
+
+
+def test_quality_counts_by_type_and_mode_and_names_what_leaked():
+    text = "ana@x.es and 600 123 456 Bob"
+    given_frames, made = imported([("a", 0, 8, "EMAIL_ADDRESS", 1.0), ("a", 13, 28, "PHONE_NUMBER", 1.0)], a=text)
+    labels = {"a": [(0, 8, "EMAIL_ADDRESS"), (13, 24, "PHONE_NUMBER"), (25, 28, "PERSON")]}
+    rows = measure({**given_frames, **made}, gold_of(labels, {"a": text}), CONFIG(**{"import": True}), Settings())
+    value = {(r["metric"], r["unit"], r["item_id"]): r["value"] for r in rows.iter_rows(named=True)}
+    assert value["pii_recall", "span", "EMAIL_ADDRESS"] == 1.0
+    assert value["pii_recall", "span", "PHONE_NUMBER"] == 0.0
+    assert value["pii_recall", "overlap", "PHONE_NUMBER"] == 1.0
+    assert value["pii_precision", "char", "PHONE_NUMBER"] == pytest.approx(11 / 15)
+    assert value["pii_recall", "span", "PERSON"] == 0.0
+    assert value["pii_precision", "span", "PERSON"] is None
+    assert value["leaked_chars", "char", "a"] == 0.0
+    assert value["over_redacted_chars", "char", "a"] == 1.0
+    assert value["leaked_chars", "char", "b"] is None
+    for mode, unit in (("strict", "span"), ("overlap", "overlap"), ("char", "char")):
+        counts = span_scores(labels["a"], [(0, 8, "EMAIL_ADDRESS"), (13, 28, "PHONE_NUMBER")])[mode, "all"]
+        assert value["pii_f1", unit, "all"] == pytest.approx(counts.f1)
+
+
+def test_labels_are_carried_from_the_reference_through_parsing_and_cleaning():
+    reference = "Menu. Contact: ana@x.es or 600 123 456. Footer"
+    parsed = "Menu.\nContact: ana@x.es or 6OO 123 456. Footer"
+    clean = OffsetMap.keep([(6, 39)])
+    spans = [(15, 23, "EMAIL_ADDRESS"), (27, 38, "PHONE_NUMBER"), (0, 4, "PERSON")]
+    email, phone, gone = carry(spans, reference, parsed, clean)
+    assert email == (9, 17, "EMAIL_ADDRESS")
+    assert phone == (21, 32, "PHONE_NUMBER")
+    assert gone is None
+
+
+@given(text_and_spans())
+def test_on_an_unchanged_text_labels_stay_where_they_are(case):
+    text, spans = case
+    labels = [(s.start, s.end, s.type) for s in spans]
+    assert carry(labels, text, text, OffsetMap.identity(len(text))) == labels
+
+
+def test_without_labels_nothing_is_judged():
+    given_frames, made = imported([])
+    rows = measure({**given_frames, **made}, Gold(), CONFIG(), Settings())
+    assert rows["value"].null_count() == len(rows)
+    assert set(rows["status"]) <= {"no_gold", "no_prediction"}
