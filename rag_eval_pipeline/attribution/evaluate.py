@@ -17,6 +17,9 @@ from rag_eval_pipeline.stages.subject import Subject
 
 TEXTS = ("documents", "parsed", "cleaned", "dedup", "pii_spans", "masked", "chunks")
 
+KEPT_OFF = ("dedup", "pii")
+"""Stages that pass everything on where they are off; others, being off, write nothing and have no row in the ledger."""
+
 
 def evidence(subject: Subject) -> dict[str, pl.DataFrame]:
     """Units, where they stand in each text, and the pieces that chunks hold of them."""
@@ -27,7 +30,8 @@ def evidence(subject: Subject) -> dict[str, pl.DataFrame]:
 
 def attribute(subject: Subject) -> dict[str, pl.DataFrame]:
     """The ledger, the fate of every unit, and the waterfall."""
-    frames = {name: subject.frame(name) for stage in STAGES for name in stage.tables}
+    there = [stage for stage in STAGES if getattr(subject.configs[stage.name], "enabled", True) or stage.name in KEPT_OFF]
+    frames = {name: subject.frame(name) for stage in there for name in stage.tables}
     ledger = build_ledger(
         frames,
         subject.kept("evidence_units"),
@@ -66,9 +70,16 @@ def retrievers(configs: Mapping[str, Any]) -> dict[str, RetrieverInfo]:
     for name, lane in fusion.lanes.items():
         found[name] = RetrieverInfo(
             lanes=tuple(lane.lanes),
-            dense=any(found[inner].dense for inner in lane.lanes if inner in found),
+            dense=_is_dense(name, configs),
             depth=lane.depth or fusion.depth,
             depth_unit=lane.depth_unit,
             reranked=name in reranked,
         )
     return found
+
+
+def _is_dense(name: str, configs: Mapping[str, Any]) -> bool:
+    """Whether a lane, or at any depth one that it is made of, is dense."""
+    if name in configs["fusion"].lanes:
+        return any(_is_dense(inner, configs) for inner in configs["fusion"].lanes[name].lanes)
+    return bool(configs["retrieval"].lanes[name].kind == "dense")

@@ -73,7 +73,7 @@ def build_ledger(
     flags, text_rows = text_tests(units, anchors, frames)
     parts = Parts(frames, units, pieces, settings)
     hidden = unseen(frames)
-    ks = sorted({*settings.evaluate.k, settings.evaluate.serve_k})
+    ks = list(settings.evaluate.cuts)
     fate = _fates(lists, flags, parts, hidden, ks, settings)
     stages = {name: shown(name, info, hidden) for name, info in retrievers.items()}
     slices = unit_slices(units, queries, frames.get("documents"), settings.evaluate.slices)

@@ -56,11 +56,11 @@ def story(
         k: tell of this cut-off only.
 
     Raises:
-        KeyError: the query has no evidence in the measured split.
+        LookupError: the query has no evidence in the measured split.
     """
     mine = units.filter(pl.col("query_id") == query_id).sort("evidence_id")
     if mine.is_empty():
-        raise KeyError(
+        raise LookupError(
             f"query {query_id!r} has no evidence in this evaluation; see gold/evidence.jsonl and evaluate.split"
         )
     lines = []

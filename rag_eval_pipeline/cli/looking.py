@@ -39,21 +39,26 @@ def losses(
     fate = evaluation.frame("evidence_fate").filter(
         (pl.col("retriever") == retriever) & (pl.col("k") == k) & pl.col("eligible") & ~pl.col("served")
     )
-    lost = fate.join(evaluation.frame("evidence_units").select("query_id", "evidence_id", "doc_id"), on=["query_id", "evidence_id"])
-    shown = lost.select("query_id", "evidence_id", "first_loss_stage", "cause", "doc_id", "rank").sort("first_loss_stage", "query_id")
+    lost = fate.join(
+        evaluation.frame("evidence_units").select("query_id", "evidence_id", "doc_id"), on=["query_id", "evidence_id"]
+    )
+    shown = lost.select("query_id", "evidence_id", "first_loss_stage", "cause", "doc_id", "rank").sort(
+        "first_loss_stage", "query_id"
+    )
     console.print(_rich(shown, f"{key}: {shown.height} lost units, {retriever} at {k}"))
 
 
 @app.command()
 def fate(key: KeyArgument, query_id: Annotated[str, typer.Argument(help="a query of the measured split")]) -> None:
     """Tell one query's story: the evidence it needs, and what each stage left of it."""
-    from rag_eval_pipeline.attribution.evaluate import tell
+    from rag_eval_pipeline.attribution.story import story
     from rag_eval_pipeline.release.reading import Evaluation
 
     evaluation = Evaluation.latest(Home.find(), key)
     retriever, k = _served(evaluation, None, None)
     redactor = evaluation.redactor()
-    for line in tell(query_id, evaluation.tables, retriever, k):
+    tables = (evaluation.frame(name) for name in ("evidence_units", "evidence_ledger", "evidence_fate"))
+    for line in story(query_id, *tables, retriever, k):
         console.print(redactor.text(line), markup=False, highlight=False)
 
 
@@ -107,7 +112,9 @@ def evaluations() -> None:
         }
         for m in manifests.all()
     ]
-    console.print(_rich(pl.DataFrame(rows), "evaluations") if rows else "no evaluations yet; make one by `rag-eval run KEY`")
+    console.print(
+        _rich(pl.DataFrame(rows), "evaluations") if rows else "no evaluations yet; make one by `rag-eval run KEY`"
+    )
 
 
 def print_waterfalls(home: Home, keys: list[str], retriever: str | None = None, k: int | None = None) -> None:
@@ -127,7 +134,12 @@ def print_waterfalls(home: Home, keys: list[str], retriever: str | None = None, 
     names = list(dict.fromkeys(name for _, rows in columns for name in rows))
     for name in names:
         final = name == "served"
-        table.add_row(name, *(rows.get(name, "not in this pipeline") for _, rows in columns), style="bold" if final else None, end_section=name == names[-2] if len(names) > 1 else False)
+        table.add_row(
+            name,
+            *(rows.get(name, "not in this pipeline") for _, rows in columns),
+            style="bold" if final else None,
+            end_section=name == names[-2] if len(names) > 1 else False,
+        )
     console.print(table)
 
 
@@ -139,7 +151,9 @@ def _served(evaluation: object, retriever: str | None, k: int | None) -> tuple[s
     frame = evaluation.frame("loss_waterfall")
     chosen = retriever or evaluation.served
     if chosen not in frame["retriever"].to_list():
-        raise LookupError(f"no retriever {chosen!r} in this evaluation; it has {frame['retriever'].unique().sort().to_list()}")
+        raise LookupError(
+            f"no retriever {chosen!r} in this evaluation; it has {frame['retriever'].unique().sort().to_list()}"
+        )
     ks = frame["k"].unique().sort().to_list()
     cut = k or evaluation.serve_k
     if cut not in ks:
@@ -168,7 +182,9 @@ def _rich(frame: pl.DataFrame, title: str, limit: int | None = ROWS) -> RichTabl
         table.add_column(name, justify="right" if dtype.is_numeric() else "left", overflow="fold")
     shown = frame if limit is None else frame.head(limit)
     for row in shown.iter_rows():
-        table.add_row(*("" if value is None else f"{value:.4g}" if isinstance(value, float) else _plain(value) for value in row))
+        table.add_row(
+            *("" if value is None else f"{value:.4g}" if isinstance(value, float) else _plain(value) for value in row)
+        )
     if shown.height < frame.height:
         table.caption = f"{frame.height - shown.height} more rows"
     return table

@@ -73,7 +73,9 @@ def register(key: KeyArgument) -> None:
     home = Home.find()
     subject = Subject.open(home, key)
     running.register(home, subject.key.text)
-    console.print(f"registered {subject.key.text}: dagster asset materialize --partition '{subject.key.text}' knows it now")
+    console.print(
+        f"registered {subject.key.text}: dagster asset materialize --partition '{subject.key.text}' knows it now"
+    )
 
 
 @app.command()
@@ -89,7 +91,9 @@ def accept(key: KeyArgument, evaluation_id: Annotated[str, typer.Argument(help="
         known = ", ".join(m.evaluation_id for m in manifests.of(key)) or "none"
         raise LookupError(f"{key} has no single evaluation that starts with {evaluation_id!r}; it has: {known}")
     if manifest.status != "complete":
-        raise ValueError(f"evaluation {manifest.evaluation_id} failed at {manifest.stopped_at}; only a complete one is a baseline")
+        raise ValueError(
+            f"evaluation {manifest.evaluation_id} failed at {manifest.stopped_at}; only a complete one is a baseline"
+        )
     manifests.accept(key, manifest.evaluation_id)
     publish(home)
     console.print(f"accepted {key} {manifest.evaluation_id} as the baseline of its corpus")
@@ -117,7 +121,13 @@ def _run(home: Home, key: str) -> bool:
     from rag_eval_pipeline.orchestration import running
 
     started = time.monotonic()
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console) as progress:
         whole = progress.add_task(f"[bold]{key}[/]", total=None)
         tasks = {}

@@ -238,8 +238,6 @@ pipeline:                        # a component is a built-in name or an import p
   reranking: null
   context:
     budget_tokens: 1500
-  answering:
-    answerer: extractive
 
 evaluate:
   k: [1, 3, 5, 10]

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 LAYERS = ("pipeline", "evaluate", "ledger", "gates", "publish")
 PIPELINE_SECTIONS = (
     "source", "parsing", "enriching", "cleaning", "dedup", "pii", "chunking", "embedding", "indexing", "querying",
-    "filtering", "retrieval", "fusion", "reranking", "context", "answering", "ontology",
+    "filtering", "retrieval", "fusion", "reranking", "context",
 )  # fmt: skip
 """Sections that `pipeline` may hold: one a room."""
 
@@ -45,6 +45,11 @@ class Evaluate(Section):
         if not value:
             raise ValueError("at least one cut-off")
         return value
+
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        """Every k that is measured: those asked for, and the one that is served."""
+        return tuple(sorted({*self.k, self.serve_k}))
 
 
 class Ledger(Section):

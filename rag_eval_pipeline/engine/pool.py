@@ -94,7 +94,10 @@ def map_items(
 
 
 def _here(one: Callable[[dict, Any], dict], items: Iterable[dict], config: Any) -> Results:
+    prepare = getattr(sys.modules.get(one.__module__), "prepare", None)
     for index, item in enumerate(items):
+        if prepare is not None and index == 0:
+            prepare(config)
         try:
             yield index, one(item, config)
         except Exception as error:
@@ -221,7 +224,7 @@ class _Mapping:
                 self._feed()
                 while self.results:
                     yield self.results.popleft()
-                if not any(worker.queue for worker in self.workers) and self._peek() is None and not self.again:
+                if self._peek() is None and not (self.again or self.results or any(w.queue for w in self.workers)):
                     return
                 self._listen()
         finally:

@@ -62,7 +62,9 @@ class Index:
         if self._vectors is None:
             if self.kind == "ivf":
                 self.handle.make_direct_map()
-            self._vectors = self.handle.reconstruct_n(0, self.size) if self.size else np.zeros((0, self.dimension), "f4")
+            self._vectors = (
+                self.handle.reconstruct_n(0, self.size) if self.size else np.zeros((0, self.dimension), "f4")
+            )
         return self._vectors
 
 

@@ -183,7 +183,9 @@ def _encoder(model: str, max_tokens: int | None, device: str) -> Encoder:
     loaded, tokenizer_json, limit = _load(model, device)
     seen = max_tokens or min(int(loaded.max_seq_length or limit), limit)
     if not 3 <= seen <= limit:
-        raise ModelError(f"embedding.max_tokens is {seen}; model {model!r} sees at least 3 and at most {limit} word pieces")
+        raise ModelError(
+            f"embedding.max_tokens is {seen}; model {model!r} sees at least 3 and at most {limit} word pieces"
+        )
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str(tokenizer_json)
@@ -246,7 +248,9 @@ def _is_local(model: str) -> bool:
     if Path(model).expanduser().is_dir():
         return True
     if model.startswith((".", "/", "~")) or model.count("/") > 1:
-        raise ModelError(f"model folder {model!r} is not there; give an existing folder, a hub name (owner/model), or bundled")
+        raise ModelError(
+            f"model folder {model!r} is not there; give an existing folder, a hub name (owner/model), or bundled"
+        )
     return False
 
 

@@ -45,7 +45,9 @@ def imported_vectors(given: pl.DataFrame | None, ids: pl.Series, output: str, it
         raise ModelError(f"{file} is absent: `import: true` takes the vectors from it; add it, or set `import: false`")
     wanted = given.join(ids.alias("id").to_frame(), on="id", how="semi")
     if repeated := wanted.filter(pl.col("id").is_duplicated())["id"].unique().sort().to_list():
-        raise ModelError(f"{file}: {len(repeated)} {item} ids stand there twice, first {repeated[:SHOWN]}; keep one row each")
+        raise ModelError(
+            f"{file}: {len(repeated)} {item} ids stand there twice, first {repeated[:SHOWN]}; keep one row each"
+        )
     missing = ids.filter(~ids.is_in(wanted["id"].implode())).sort().to_list()
     if missing:
         raise ModelError(
@@ -58,7 +60,9 @@ def imported_vectors(given: pl.DataFrame | None, ids: pl.Series, output: str, it
     wrong = ~(np.isfinite(norms) & (norms > 0)).ravel()
     if wrong.any():
         first = wanted["id"].filter(pl.Series(wrong)).sort().to_list()
-        raise ModelError(f"{file}: {len(first)} vectors are zero, NaN or infinite, first {first[:SHOWN]}; encode them again")
+        raise ModelError(
+            f"{file}: {len(first)} vectors are zero, NaN or infinite, first {first[:SHOWN]}; encode them again"
+        )
     if not len(matrix):
         return wanted.select("id", "vector", "model")
     return wanted.select("id", vector_column(matrix / norms).alias("vector"), "model")

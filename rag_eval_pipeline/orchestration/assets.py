@@ -97,7 +97,11 @@ def _stage_asset(stage: Stage) -> dg.AssetsDefinition:
     check_specs += [_check("entitlement", name, about, blocking=True) for name in lists]
 
     @dg.multi_asset(
-        name=stage.name, specs=specs, check_specs=check_specs, partitions_def=SUBJECTS, op_tags={"room": stage.name}
+        name=f"{stage.name}_room",
+        specs=specs,
+        check_specs=check_specs,
+        partitions_def=SUBJECTS,
+        op_tags={"room": stage.name},
     )
     def materialize(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult]:
         subject = subject_of(context)

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from rag_eval_pipeline.corpus.faults import CorpusError
 from rag_eval_pipeline.corpus.layout import READY, list_corpora, list_versions
-from rag_eval_pipeline.stages.graph import ConfigError
 from rag_eval_pipeline.stages.subject import FrozenError, Subject
 from rag_eval_pipeline.warehouse.home import Home
 from rag_eval_pipeline.warehouse.memo import digest
@@ -94,7 +93,7 @@ def _look_at(home: Home, name: str, folder: Path, cursor: Cursor, tick: Tick) ->
     try:
         subject = Subject.open(home, name)
         run_key = digest([name, subject.version.documents_hash, subject.version.gold.hash, subject.ids])
-    except (CorpusError, ConfigError, FrozenError) as error:
+    except (CorpusError, FrozenError) as error:
         tick.notes.append(f"{name}: {error}")
         return
     tick.requests.append(Request(name, f"{name}:{run_key}"))

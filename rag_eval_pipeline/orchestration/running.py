@@ -86,7 +86,9 @@ def _report(key: str, result: dg.ExecuteInProcessResult) -> RunReport:
     for evaluation in result.get_asset_check_evaluations():
         if not evaluation.passed:
             target = report.errors if evaluation.severity == dg.AssetCheckSeverity.ERROR else report.warnings
-            target.append(f"check {evaluation.check_name} of {evaluation.asset_key.to_user_string()}: {evaluation.description}")
+            target.append(
+                f"check {evaluation.check_name} of {evaluation.asset_key.to_user_string()}: {evaluation.description}"
+            )
     for event in failures:
         data = event.step_failure_data
         description = data.user_failure_data.description if data.user_failure_data else None

@@ -9,7 +9,6 @@ import dagster as dg
 
 from rag_eval_pipeline.corpus.faults import CorpusError
 from rag_eval_pipeline.engine.plugins import PluginError
-from rag_eval_pipeline.stages.graph import ConfigError
 from rag_eval_pipeline.stages.subject import FrozenError, NotMaterializedError, Subject
 from rag_eval_pipeline.warehouse.home import Home
 from rag_eval_pipeline.warehouse.store import NotReproducibleError
@@ -17,7 +16,6 @@ from rag_eval_pipeline.warehouse.table import TableError
 
 REFUSALS = (
     CorpusError,
-    ConfigError,
     FrozenError,
     NotMaterializedError,
     NotReproducibleError,

@@ -32,7 +32,11 @@ def entitlement(subject: Subject, table: str) -> Outcome:
 def books(subject: Subject, waterfall: pl.DataFrame) -> Outcome:
     """The ledger and the ranking table agree on what was served."""
     found = check_books(subject, waterfall)
-    numbers = {"worst_residual": found.worst, "impossible": found.impossible, "groups_out_of_balance": found.faults.height}
+    numbers = {
+        "worst_residual": found.worst,
+        "impossible": found.impossible,
+        "groups_out_of_balance": found.faults.height,
+    }
     return Outcome(found.ok, found.describe(), numbers)
 
 

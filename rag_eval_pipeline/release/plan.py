@@ -47,7 +47,12 @@ def plan_table(subject: Subject) -> RichTable:
     there = sum(all(subject.find(name) for name in stage.tables) for stage in STAGES)
     table.add_section()
     table.add_row(f"stages already there: {there} of {len(STAGES)}", "", "", "")
-    table.add_row("disk and time of a cold run ≤", "", f"{chunks * DISK_PER_CHUNK / 1e6:.0f}", f"{(parsing + embedding + pii) / 60:.1f}")
+    table.add_row(
+        "disk and time of a cold run ≤",
+        "",
+        f"{chunks * DISK_PER_CHUNK / 1e6:.0f}",
+        f"{(parsing + embedding + pii) / 60:.1f}",
+    )
     return table
 
 

@@ -47,7 +47,9 @@ class Evaluation:
         if name not in self._frames:
             entry = self.manifest.tables[name]
             store = Store(self.home.store)
-            self._frames[name] = store.read(Stored(name, store.path_of(entry["path"]), entry["content_hash"], entry["rows"]))
+            self._frames[name] = store.read(
+                Stored(name, store.path_of(entry["path"]), entry["content_hash"], entry["rows"])
+            )
         return self._frames[name]
 
     @property

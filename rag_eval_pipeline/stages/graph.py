@@ -11,8 +11,9 @@ from typing import Any
 
 import polars as pl
 from pydantic import BaseModel, ValidationError
-from rapidfuzz import process
 
+from rag_eval_pipeline.corpus.configuration import Marks
+from rag_eval_pipeline.corpus.faults import Faults, suggestion
 from rag_eval_pipeline.corpus.settings import Settings
 from rag_eval_pipeline.stages.chunking.stage import STAGE as CHUNKING
 from rag_eval_pipeline.stages.cleaning.stage import STAGE as CLEANING
@@ -70,25 +71,25 @@ OFF: dict[str, dict[str, Any]] = {
 """What `null` means for a section; elsewhere it means the defaults."""
 
 
-class ConfigError(ValueError):
-    """corpus.yaml names a section, key or value that no stage knows; every fault is in the message."""
-
-
-def configure(settings: Settings) -> dict[str, Any]:
+def configure(settings: Settings, marks: Marks | None = None) -> dict[str, Any]:
     """Each stage's config, from corpus.yaml with its defaults.
 
+    Args:
+        settings: corpus.yaml with a pipeline laid over it.
+        marks: where each key was written, for the faults.
+
     Raises:
-        ConfigError: all unknown sections and all faults of all sections at once.
+        CorpusError: all faults of all sections at once, each with file, line and field.
     """
-    sections = {name: _section(name, value) for name, value in settings.pipeline.items()}
-    faults = [_unknown(name, BY_NAME) for name in sections if name not in BY_NAME]
+    marks, faults = marks or Marks(), Faults()
+    sections = {name: OFF.get(name, {}) if value is None else value for name, value in settings.pipeline.items()}
     lanes = settings.pipeline.get("retrieval") or DEFAULT_LANES
     fused = {name: lane for name, lane in lanes.items() if _kind(lane) in FUSIONS}
     plain = {name: lane for name, lane in lanes.items() if name not in fused}
+    serve = settings.evaluate.serve or list(fused or plain)[-1]
+    reranked = (sections.get("reranking") or {}).get("lanes") or [serve]
+    _check_lanes(lanes, fused, serve, reranked, marks, faults)
     dense = any(_kind(lane) == "dense" for lane in plain.values())
-    serve = settings.evaluate.serve or _default_serve(fused, plain)
-    if serve not in lanes:
-        faults.append(f"evaluate.serve: {_unknown(serve, lanes)}")
     sections["retrieval"] = {"lanes": plain}
     sections["fusion"] = {**sections.get("fusion", {}), "lanes": fused}
     for name in ("embedding", "indexing"):
@@ -96,9 +97,7 @@ def configure(settings: Settings) -> dict[str, Any]:
     sections["querying"] = {**sections.get("querying", {}), "embedding": sections["embedding"]}
     for name in ("pii", "querying"):
         sections[name] = {"languages": settings.languages, **sections.get(name, {})}
-    reranking = sections.setdefault("reranking", OFF["reranking"])
-    if reranking.get("lanes") is None:
-        sections["reranking"] = {**reranking, "lanes": [serve]}
+    sections["reranking"] = {**sections.get("reranking", OFF["reranking"]), "lanes": reranked}
     served = {"serve": serve, "serve_k": settings.evaluate.serve_k, "tokenizer": settings.evaluate.tokenizer}
     sections["context"] = {**sections.get("context", {}), **served}
     configs: dict[str, Any] = {}
@@ -106,9 +105,8 @@ def configure(settings: Settings) -> dict[str, Any]:
         try:
             configs[stage.name] = stage.config(**sections.get(stage.name, {}))
         except ValidationError as error:
-            faults.extend(_explain(stage, detail) for detail in error.errors())
-    if faults:
-        raise ConfigError("corpus.yaml:\n" + "\n".join(f"  {fault}" for fault in faults))
+            marks.report(error, stage.config, ("pipeline", stage.name), faults)
+    faults.refuse()
     return configs
 
 
@@ -152,28 +150,25 @@ def downstream(name: str) -> list[Stage]:
     return found
 
 
-def _section(name: str, value: Any) -> dict[str, Any]:
-    return OFF.get(name, {}) if value is None else value
-
-
 def _kind(lane: Any) -> str:
     return str(lane.get("kind", "")) if isinstance(lane, Mapping) else ""
 
 
-def _default_serve(fused: Mapping[str, Any], plain: Mapping[str, Any]) -> str:
-    """The last fusion lane, else the last lane: what a user who names none most likely serves."""
-    return list(fused or plain)[-1]
-
-
-def _unknown(name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    nearest = process.extractOne(name, names)
-    offer = f"; did you mean {nearest[0]!r}?" if nearest and nearest[1] >= 60 else ""
-    return f"{name!r} is not one of {names}{offer}"
-
-
-def _explain(stage: Stage, detail: Mapping[str, Any]) -> str:
-    where = ".".join(str(part) for part in ("pipeline", stage.name, *detail["loc"]))
-    if detail["type"] == "extra_forbidden":
-        return f"{where}: {_unknown(str(detail['loc'][-1]), stage.config.model_fields)}"
-    return f"{where}: {detail['msg']}; found {detail['input']!r}"
+def _check_lanes(
+    lanes: Mapping[str, Any],
+    fused: Mapping[str, Any],
+    serve: str,
+    reranked: Iterable[str],
+    marks: Marks,
+    faults: Faults,
+) -> None:
+    """Every lane that something names must be there."""
+    named = [(("evaluate", "serve"), serve), *((("pipeline", "reranking", "lanes"), name) for name in reranked)]
+    for name, lane in fused.items():
+        named += [(("pipeline", "retrieval", name, "lanes"), inner) for inner in lane.get("lanes") or ()]
+    for place, name in named:
+        if name not in lanes:
+            file, line = marks.at(place)
+            faults.add(
+                file, line, ".".join(place), repr(name), f"a lane of {list(lanes)}", suggestion(str(name), lanes)
+            )

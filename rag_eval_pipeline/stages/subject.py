@@ -72,11 +72,10 @@ class Subject:
         """Load, validate and check that a key which has run still has the documents that it ran with.
 
         Raises:
-            CorpusError: faults of the corpus, all of them.
-            ConfigError: faults of corpus.yaml's pipeline.
+            CorpusError: faults of the corpus and of its corpus.yaml, all of them.
             FrozenError: the documents changed since the key first ran.
         """
-        subject = cls(home, load_version(home.corpora, key), **options)
+        subject = cls(home, load_version(home.corpora, key, hash_cache=home.hashes), **options)
         _ = subject.configs
         recorded = subject.manifests.frozen(subject.version.key.subject)
         if recorded is not None and recorded != subject.version.documents_hash:
@@ -95,7 +94,7 @@ class Subject:
     @cached_property
     def configs(self) -> dict[str, Any]:
         """Each stage's config."""
-        return configure(self.version.settings)
+        return configure(self.version.settings, self.version.marks)
 
     @cached_property
     def store(self) -> Store:

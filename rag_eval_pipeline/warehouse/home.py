@@ -36,6 +36,11 @@ class Home:
         return self.root / "memo"
 
     @property
+    def hashes(self) -> Path:
+        """Hashes of files by path, size and time: an unchanged file is hashed once."""
+        return self.root / "memo" / "file_hashes.json"
+
+    @property
     def database(self) -> Path:
         """The DuckDB file for people."""
         return self.root / "rag_eval.duckdb"

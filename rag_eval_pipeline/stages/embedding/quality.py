@@ -43,7 +43,9 @@ def measure(
         return rows
     unknown = pl.col("metric").str.starts_with("truncated") & (pl.col("status") == "scored")
     nothing = [pl.when(~unknown).then(name).alias(name) for name in ("value", "numerator", "denominator")]
-    return rows.with_columns(*nothing, pl.when(unknown).then(pl.lit("unknown_encoder")).otherwise("status").alias("status"))
+    return rows.with_columns(
+        *nothing, pl.when(unknown).then(pl.lit("unknown_encoder")).otherwise("status").alias("status")
+    )
 
 
 def _counts(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:

@@ -25,6 +25,10 @@ SLAB = 4096
 """Chunks whose texts are tokenised and encoded together."""
 
 
+READABLE = ("ok", "unplaced")
+"""Statuses of chunks that have a text; a document that failed has one row without."""
+
+
 class EmbeddingConfig(BaseModel):
     """Section `embedding` of corpus.yaml.
 
@@ -62,7 +66,7 @@ def run(frames: Mapping[str, pl.DataFrame], config: EmbeddingConfig, runtime: Ru
         ValueError: imported vectors are absent, differ in model or dimension, or miss chunks.
         ModelError: the model cannot be used.
     """
-    chunks = frames["chunks"]
+    chunks = frames["chunks"].filter(pl.col("status").is_in(READABLE))
     if not config.enabled:
         return {"embeddings": conform(Embeddings, [])}
     made = _imported(frames, chunks) if config.imported else _encoded(chunks, config, runtime)
@@ -114,6 +118,8 @@ def _imported(frames: Mapping[str, pl.DataFrame], chunks: pl.DataFrame) -> pl.Da
     given = imported_vectors(frames.get("output:embeddings"), chunks["chunk_id"], "embeddings", "chunk")
     # What another encoder saw is not known; the user's vectors are taken to stand for the whole chunk.
     sizes = chunks.select("chunk_id", "tokens", encoded_tokens="tokens", encoded_end=pl.col("text").str.len_chars())
-    return given.rename({"id": "chunk_id"}).join(sizes, on="chunk_id", how="left").with_columns(
-        pl.col("encoded_end").cast(pl.Int64)
+    return (
+        given.rename({"id": "chunk_id"})
+        .join(sizes, on="chunk_id", how="left")
+        .with_columns(pl.col("encoded_end").cast(pl.Int64))
     )

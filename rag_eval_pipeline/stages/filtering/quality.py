@@ -30,8 +30,14 @@ MEASURED = ((RATE, "query"), (RATE, "document"), (PRECISION, "document"), (RECAL
 """Metric and unit of each query's rows about its filter."""
 
 METRICS: tuple[Metric, ...] = (
-    Metric(RATE, "Eligible gold kept out by the applied predicate: by query all of it (1 or 0), by document the share", "lower"),
-    Metric(PRECISION, "Of the documents that the applied predicate admits, the share that the correct one does", "higher"),
+    Metric(
+        RATE,
+        "Eligible gold kept out by the applied predicate: by query all of it (1 or 0), by document the share",
+        "lower",
+    ),
+    Metric(
+        PRECISION, "Of the documents that the applied predicate admits, the share that the correct one does", "higher"
+    ),
     Metric(RECALL, "Of the documents that the correct predicate admits, the share that the applied one does", "higher"),
     Metric(VIOLATIONS, "Items of a list that its caller may not see", "lower", high=float("inf"), unit="items"),
 )
@@ -81,7 +87,9 @@ def entitlement_violations(
         queries.select("query_id", "principal", known=pl.lit(True)), on="query_id", how="left"
     )
     if unknown := items.filter(pl.col("known").is_null())["query_id"].unique().sort().to_list():
-        raise ValueError(f"lists of {len(unknown)} queries that queries.jsonl has not, first {unknown[:5]}: make the lists again")
+        raise ValueError(
+            f"lists of {len(unknown)} queries that queries.jsonl has not, first {unknown[:5]}: make the lists again"
+        )
     hidden = _hidden(items.filter(pl.col("principal").is_not_null()), documents, principals)
     judged = items.join(hidden, on=["principal", "doc_id"], how="left").with_columns(pl.col("hidden").fill_null(False))
     return (

@@ -60,7 +60,7 @@ class _Finder:
         for match in self._pattern.finditer(folded):
             for value in self._meanings[match.group()]:
                 found[json.dumps(value)] = value
-        return [found[name] for name in sorted(found)]
+        return sorted(found.values(), key=lambda value: (_word(value), isinstance(value, str)))
 
 
 def _meanings(field: str, values: Mapping[str, tuple[str, ...]], documents: pl.DataFrame) -> dict[str, list[Any]]:

@@ -11,4 +11,5 @@ STAGE = Stage(
     inputs=("queries.filter", "principals", "output:filters"),
     writes=(AppliedFilters, Scopes),
     measures=("runs", "fused_runs", "ranked_runs", "contexts"),
+    expects=("prepared_queries", "query_id"),
 )

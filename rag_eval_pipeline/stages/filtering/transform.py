@@ -54,7 +54,9 @@ class FilteringConfig(BaseModel):
                 f"extractor {self.extractor!r} is none of {', '.join(BUILT_IN)} and no import path package.module:Class"
             )
         if self.extractor == "rules" and not self.fields:
-            raise ValueError("extractor `rules` needs `fields`, for example {locale: {}, doc_class: {policy: [policy, rules]}}")
+            raise ValueError(
+                "extractor `rules` needs `fields`, for example {locale: {}, doc_class: {policy: [policy, rules]}}"
+            )
         return self
 
 
@@ -99,7 +101,12 @@ def run(frames: Mapping[str, pl.DataFrame], config: FilteringConfig, runtime: Ru
 
 
 def _applied(
-    query_id: str, asked: _Asked | None, seen: np.ndarray, matcher: Matcher, scopes: _ScopeTable, config: FilteringConfig
+    query_id: str,
+    asked: _Asked | None,
+    seen: np.ndarray,
+    matcher: Matcher,
+    scopes: _ScopeTable,
+    config: FilteringConfig,
 ) -> dict[str, Any]:
     if asked is None or asked.predicate is None:
         scope, preferred, mode, text, producer = scopes.add(seen), None, "none", None, ENTITLEMENT
@@ -133,7 +140,9 @@ def _asked(frames: Mapping[str, pl.DataFrame], config: FilteringConfig, document
         return {query_id: _Asked(rules.extract(text), "rules") for query_id, text in texts}
     extractor: Extractor = load(config.extractor)(**config.options)
     return {
-        query["query_id"]: _Asked(_plain(extractor.extract(query, documents), query, config.extractor), config.extractor)
+        query["query_id"]: _Asked(
+            _plain(extractor.extract(query, documents), query, config.extractor), config.extractor
+        )
         for query in queries.to_dicts()
     }
 
@@ -146,7 +155,9 @@ def _gold(queries: pl.DataFrame | None) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _imported(given: pl.DataFrame | None) -> dict[str, _Asked]:
     if given is None:
-        raise ValueError("filtering imports outputs/filters.jsonl, which is absent; add it, or choose another extractor")
+        raise ValueError(
+            "filtering imports outputs/filters.jsonl, which is absent; add it, or choose another extractor"
+        )
     asked: dict[str, _Asked] = {}
     for query_id, predicate, producer in given.select("query_id", "predicate", "producer").iter_rows():
         one = _Asked(None if predicate is None else json.loads(predicate), producer or "import")

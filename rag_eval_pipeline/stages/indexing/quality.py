@@ -31,9 +31,7 @@ METRICS: tuple[Metric, ...] = (
 )
 
 
-def measure(
-    frames: Mapping[str, pl.DataFrame], gold: Gold, config: IndexingConfig, settings: Settings
-) -> pl.DataFrame:
+def measure(frames: Mapping[str, pl.DataFrame], gold: Gold, config: IndexingConfig, settings: Settings) -> pl.DataFrame:
     """`ann_recall` by query and k (each of `evaluate.k`, and each depth of a dense lane), and the size of the index.
 
     No rows where no lane searches vectors. A query without a vector is `missing_embedding`, one whose filter admits no
@@ -41,7 +39,7 @@ def measure(
     """
     if not config.enabled:
         return pl.DataFrame(schema=ROW)
-    depths = sorted({*settings.evaluate.k, *_depths(settings)})
+    depths = sorted({*settings.evaluate.cuts, *_depths(settings)})
     expected = sorted({*gold.queries["query_id"], *frames["query_embeddings"]["query_id"]})
     values = dict(_recalls(frames, depths))
     state = "no_index" if frames["index_files"].is_empty() else "missing_embedding"
@@ -117,7 +115,9 @@ def _by_scope(
         frames["scopes"], on="scope_id", how="left"
     )
     if lost := scoped.filter(pl.col("everything").is_null())["query_id"].sort().to_list():
-        raise ValueError(f"{len(lost)} queries have no scope, first {lost[:5]}: materialize applied_filters and scopes again")
+        raise ValueError(
+            f"{len(lost)} queries have no scope, first {lost[:5]}: materialize applied_filters and scopes again"
+        )
     for block in scoped.sort("scope_id", "query_id").partition_by("scope_id", maintain_order=True):
         everything, ids = block["everything"][0], block["doc_ids"][0]
         yield block, None if everything else documents.is_in(ids.to_list()).to_numpy()

@@ -9,7 +9,9 @@ import difflib
 import hashlib
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -364,7 +366,8 @@ class Engine:
     """presidio analysers, one for each language that has recognisers; a recogniser for all languages runs only once."""
 
     def __init__(self, key: _Key) -> None:
-        from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
+        with _hidden("torch", "transformers", unless=bool(key.models)):
+            from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
 
         # presidio logs what it looks for, warnings included, text excepted; a run's log has no use for it.
         logging.getLogger("presidio-analyzer").setLevel(logging.ERROR)
@@ -417,6 +420,18 @@ class Engine:
         for entity in self._key.entities:
             if entity not in known:
                 raise ValueError(f"pipeline.pii.entities: {_unknown(entity, sorted(known))}")
+
+
+@contextmanager
+def _hidden(*names: str, unless: bool) -> Iterator[None]:
+    """Import presidio as if optional packages were not installed: patterns need none, and they double its time and memory."""
+    hidden = [] if unless else [name for name in names if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in hidden:
+            sys.modules.pop(name, None)
 
 
 def _recognizer(entity: str, language: str, regions: tuple[str, ...]) -> Any:

@@ -15,4 +15,5 @@ STAGE = Stage(
     has_quality=False,
     libraries=("py3langid", "sentence-transformers", "transformers", "tokenizers", "torch"),
     kinds=("pytorch", "huggingface"),
+    expects=("queries", "query_id"),
 )  # fmt: skip

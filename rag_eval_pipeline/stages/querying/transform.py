@@ -127,7 +127,9 @@ def _vectors(
     if not config.embedding.enabled or prepared.is_empty():
         return conform(QueryEmbeddings, [])
     if _imports(config):
-        given = imported_vectors(frames.get("output:query_embeddings"), prepared["query_id"], "query_embeddings", "query")
+        given = imported_vectors(
+            frames.get("output:query_embeddings"), prepared["query_id"], "query_embeddings", "query"
+        )
         return conform(QueryEmbeddings, given.rename({"id": "query_id"}))
     encoder = load_encoder(config.embedding.model, config.embedding.max_tokens)
     vectors = _encode(encoder, prepared["text"].to_list(), config.embedding.query_prompt, runtime)

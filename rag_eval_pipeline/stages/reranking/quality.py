@@ -56,7 +56,7 @@ def _retrievers(ranked: pl.DataFrame, frames: Mapping[str, pl.DataFrame], config
 
 
 def _uplift(unit: str, seen: pl.DataFrame, gold: Relevance, expected: pl.DataFrame, settings: Settings) -> pl.DataFrame:
-    ks = list(settings.evaluate.k)
+    ks = list(settings.evaluate.cuts)
     item = "doc_id" if unit == "document" else "chunk_id"
     before = _scores(seen.with_columns(rank="rank_before"), item, gold, settings)
     after = _scores(seen, item, gold, settings)
@@ -99,7 +99,7 @@ def _scores(lists: pl.DataFrame, item: str, gold: Relevance, settings: Settings)
     for (retriever,), mine in judged.group_by(["retriever"], maintain_order=True):
         run = mine.select("query_id", item_id=item, rank="rank", score=-pl.col("rank").cast(pl.Float64))
         qrels = gold.qrels.join(run.select("query_id").unique(), on="query_id", how="semi")
-        ks = sorted({1, *settings.evaluate.k})
+        ks = sorted({1, *settings.evaluate.cuts})
         scored = rank_measures(
             run, qrels, measures=["ndcg", "rr", "precision"], ks=ks, rel_level=settings.evaluate.rel_level
         )

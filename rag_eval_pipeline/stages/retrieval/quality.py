@@ -125,7 +125,7 @@ def _ranking(unit: str, run: pl.DataFrame, gold: Relevance, expected: pl.DataFra
     if judged.is_empty():
         return pl.DataFrame(schema=ROW)
     grid = pl.DataFrame(
-        [*((name, k) for name in AT_K for k in evaluate.k), *((name, 0) for name in WHOLE)],
+        [*((name, k) for name in AT_K for k in evaluate.cuts), *((name, 0) for name in WHOLE)],
         schema={"metric": pl.String, "k": pl.Int64}, orient="row",
     )  # fmt: skip
     parts = [_scored(run, gold, part, settings) for part in judged.partition_by("retriever", maintain_order=True)]
@@ -153,7 +153,7 @@ def _scored(run: pl.DataFrame, gold: Relevance, judged: pl.DataFrame, settings: 
         mine,
         gold.qrels,
         measures=[*AT_K, *WHOLE],
-        ks=evaluate.k,
+        ks=evaluate.cuts,
         tie_policy=evaluate.tie_policy,
         rel_level=evaluate.rel_level,
         empty=answered["query_id"].to_list(),
@@ -184,7 +184,7 @@ def _evidence(
     expected = judged.join(_sizes(units), on="query_id", how="left")
     list_key = ["retriever", "query_id"]
     parts = []
-    for k in settings.evaluate.k:
+    for k in settings.evaluate.cuts:
         held = ranks.group_by(list_key).agg(
             ((pl.col(place) <= k).sum()).cast(pl.Float64).alias(name)
             for place, name in (("place", "numerator"), ("worst", "fewest"), ("best", "most"))

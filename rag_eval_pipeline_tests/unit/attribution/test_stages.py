@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import polars as pl
@@ -100,7 +101,7 @@ class Small:
             masked, offsets = masked_map(clean, self.masks.get(d, []))
             texts["masked"].append({"doc_id": d, "text": masked, "status": "ok", "offsets": offsets.rows()})
             edges = [0, *self.cuts.get(d, []), len(masked)]
-            for n, (a, b) in enumerate(zip(edges, edges[1:], strict=False)):
+            for n, (a, b) in enumerate(itertools.pairwise(edges)):
                 if b > a:
                     chunks.append(
                         {"chunk_id": f"{d}::{n}", "doc_id": d, "start": a, "end": b, "text": masked[a:b]}
@@ -243,7 +244,7 @@ def test_reading_order_is_blamed_on_parsing_where_search_then_fails(small):
     middle = START + len("Employees get 18 days ")
     small.parsed["d1"] = TEXT[:middle] + "and much else that belongs to another column of the page " * 2 + TEXT[middle:]
     assert small.run().lost()[0] == "served"
-    small.lists = dict.fromkeys(("bm25", "dense", "hybrid"), ["d2::0"])
+    small.lists = {key: ["d2::0"] for key in ("bm25", "dense", "hybrid")}
     assert small.run().lost() == ("parsing", "reading_order")
 
 
@@ -336,10 +337,24 @@ def test_pii_decoy(small):
 
 def test_chunking_a_cut_that_was_not_found_together(small):
     small.cuts["d1"] = [START + 30]
-    small.lists = dict.fromkeys(("bm25", "dense", "hybrid"), ["d1::0", "d2::0", "d1::1"])
+    small.lists = {key: ["d1::0", "d2::0", "d1::1"] for key in ("bm25", "dense", "hybrid")}
     assert small.run(k=2).lost() == ("chunking", "cut")
     assert small.run(k=3).lost()[0] == "served"
     assert small.state("chunking") == "degraded"
+
+
+def test_chunking_a_cut_whose_parts_fusion_drove_apart(small):
+    small.cuts = {"d1": [START + 30], "d2": [30, 60]}
+    fused = ["d1::0", "d2::0", "d2::1", "d1::1"]
+    small.lists = {"bm25": ["d1::0", "d1::1"], "dense": ["d2::0", "d2::1"], "hybrid": fused, "exact_hybrid": fused}
+    assert small.run(k=2).lost() == ("chunking", "cut")
+
+
+def test_a_cut_unit_that_the_reranker_demoted_is_lost_at_reranking(small):
+    small.cuts["d1"] = [START + 30]
+    small.lists = {name: ["d1::0", "d1::1", "d2::0"] for name in ("bm25", "dense", "hybrid")}
+    small.reranked, small.input_size = ["d2::0", "d1::0", "d1::1"], 3
+    assert small.run(k=2).lost() == ("reranking", "demoted")
 
 
 def test_chunking_a_cut_through_a_token(small):
@@ -349,7 +364,7 @@ def test_chunking_a_cut_through_a_token(small):
 
 def test_chunking_decoy_a_cut_beside_it(small):
     small.cuts["d1"] = [START - 5]
-    small.lists = dict.fromkeys(("bm25", "dense", "hybrid"), ["d1::1"])
+    small.lists = {key: ["d1::1"] for key in ("bm25", "dense", "hybrid")}
     assert small.run().lost()[0] == "served"
 
 
@@ -362,7 +377,7 @@ def test_filtering_a_wrong_predicate(small):
 
 def test_embedding_past_the_limit_is_a_possible_cause_beside_a_sparse_lane(small):
     small.encoded["d1::0"] = START + 5
-    small.lists = dict.fromkeys(("bm25", "dense", "hybrid"), ["d2::0"])
+    small.lists = {key: ["d2::0"] for key in ("bm25", "dense", "hybrid")}
     small.run()
     assert small.lost("dense") == ("embedding", "truncated")
     assert small.lost("hybrid") == ("embedding", "possible")
@@ -371,7 +386,7 @@ def test_embedding_past_the_limit_is_a_possible_cause_beside_a_sparse_lane(small
 
 def test_embedding_decoy_the_limit_is_behind_it(small):
     small.encoded["d1::0"] = END
-    small.lists = dict.fromkeys(("bm25", "dense", "hybrid"), ["d2::0"])
+    small.lists = {key: ["d2::0"] for key in ("bm25", "dense", "hybrid")}
     assert small.run().lost("dense") == ("search", "not_found")
 
 
@@ -392,13 +407,13 @@ def test_fusion_a_lane_had_it(small):
 
 def test_reranking_demoted(small):
     small.reranked = ["d2::0", "d1::0"]
-    small.lists = dict.fromkeys(("bm25", "dense", "hybrid"), ["d1::0", "d2::0"])
+    small.lists = {key: ["d1::0", "d2::0"] for key in ("bm25", "dense", "hybrid")}
     assert small.run(k=1).lost() == ("reranking", "demoted")
     assert small.run(k=2).lost()[0] == "served"
 
 
 def test_rank_below_k(small):
-    small.lists = dict.fromkeys(("bm25", "dense", "hybrid"), ["d2::0", "d1::0"])
+    small.lists = {key: ["d2::0", "d1::0"] for key in ("bm25", "dense", "hybrid")}
     assert small.run(k=1).lost() == ("rank", "below_k")
 
 
@@ -414,7 +429,7 @@ def test_context_is_after_k_and_outside_the_sum(small):
 
 
 def test_a_stale_item_keeps_its_rank_and_holds_nothing(small):
-    small.lists = dict.fromkeys(("bm25", "dense", "hybrid"), ["gone::0", "d1::0"])
+    small.lists = {key: ["gone::0", "d1::0"] for key in ("bm25", "dense", "hybrid")}
     assert small.run(k=1).lost()[0] == "rank"
     assert set(small.books.waterfall["stale_items"].to_list()) == {1}
 
@@ -435,7 +450,7 @@ def test_the_evidence_rows_acl_counts_only_where_the_document_is_absent(small):
 
 
 def test_unseen_stages_have_no_row_and_are_named(small):
-    small.lists = dict.fromkeys(("bm25", "dense", "hybrid"), ["d2::0"])
+    small.lists = {key: ["d2::0"] for key in ("bm25", "dense", "hybrid")}
     small.run(drop=("applied_filters", "embeddings"))
     table = small.books.waterfall
     assert not {"filtering", "embedding"} & set(table["stage"].to_list())

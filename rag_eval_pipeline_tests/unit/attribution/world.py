@@ -12,7 +12,36 @@ from rag_eval_pipeline.corpus.gold import SCHEMAS, Gold
 from rag_eval_pipeline.corpus.settings import Settings
 from rag_eval_pipeline.text.offsets import OffsetMap, Segment
 
-WORDS = ["limit", "salary", "report", "annual", "leave", "policy", "staff", "manager", "contract", "travel", "refund", "claim", "approve", "budget", "office", "device", "battery", "screen", "warranty", "return", "customer", "order", "invoice", "delivery", "month", "notice", "period", "support"]
+WORDS = [
+    "limit",
+    "salary",
+    "report",
+    "annual",
+    "leave",
+    "policy",
+    "staff",
+    "manager",
+    "contract",
+    "travel",
+    "refund",
+    "claim",
+    "approve",
+    "budget",
+    "office",
+    "device",
+    "battery",
+    "screen",
+    "warranty",
+    "return",
+    "customer",
+    "order",
+    "invoice",
+    "delivery",
+    "month",
+    "notice",
+    "period",
+    "support",
+]
 LIST_COLUMNS = {
     "query_id": pl.String, "retriever": pl.String, "rank": pl.Int64, "chunk_id": pl.String, "doc_id": pl.String,
     "score": pl.Float64,
@@ -414,7 +443,7 @@ def _search(rng, seed, frames, queries, knobs):
         add("ranked_runs", q, "bm25", bm25, **none)
         add("ranked_runs", q, "dense", dense, **none)
         order = {chunk: rank for rank, (chunk, _) in enumerate(fused, 1)}
-        add("ranked_runs", q, "hybrid", final, rank_before=order.get, input_size=lambda c, n=len(head): n)
+        add("ranked_runs", q, "hybrid", final, rank_before=order.get, input_size=dict.fromkeys(order, len(head)).get)
         places = {row["chunk_id"]: row for row in frames["chunks"].iter_rows(named=True)}
         budget = rng.choice((60, 2000))
         for position, (chunk, doc) in enumerate(final[: knobs.settings.evaluate.serve_k], 1):

@@ -120,6 +120,11 @@ def test_large_items_and_results_pass():
     assert [len(row["data"]) for row in found] == [30_000_000] * 2
 
 
+def test_an_item_that_cannot_be_sent_is_an_error_row_even_the_last():
+    found = run([{"do": "fine"}, {"do": "fine", "x": lambda: None}])
+    assert [isinstance(row, Failure) for row in found] == [False, True]
+
+
 def test_on_done_counts_items():
     counts = []
     run([{"do": "fine"}, {"do": "raise"}, {"do": "fine"}], on_done=counts.append)

@@ -1,5 +1,7 @@
 """Chunks: exact ranges that lose nothing, keep to the size, and cut where it hurts least."""
 
+import itertools
+
 import polars as pl
 import pytest
 from hypothesis import given
@@ -82,7 +84,7 @@ def test_chunks_are_exact_ranges_that_hold_every_visible_character_and_keep_to_t
             assert row["tokens"] <= size
         covered |= set(range(row["start"], row["end"]))
         starts.append((row["start"], row["end"]))
-    assert all(a[0] < b[0] and a[1] < b[1] for a, b in zip(starts, starts[1:], strict=False)), "chunks move on"
+    assert all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(starts)), "chunks move on"
     assert {i for i, c in enumerate(text) if not c.isspace()} <= covered
 
 
@@ -92,7 +94,7 @@ def test_neighbours_share_at_most_the_overlap(case, splitter, size, data):
     overlap = data.draw(st.integers(0, size - 1))
     made = chunks(text, blocks, splitter=splitter, size=size, overlap=overlap, unit="words")
     source = Source(text, get_tokenizer("words"))
-    for a, b in zip(made, made[1:], strict=False):
+    for a, b in itertools.pairwise(made):
         assert source.count(b["start"], max(a["end"], b["start"])) <= overlap
 
 
@@ -180,7 +182,7 @@ def test_covering_blocks_hold_the_whole_text_in_order(case):
         assert found == []
         return
     assert (found[0].start, found[-1].end) == (0, len(text))
-    assert all(a.end == b.start for a, b in zip(found, found[1:], strict=False))
+    assert all(a.end == b.start for a, b in itertools.pairwise(found))
 
 
 @st.composite

@@ -26,9 +26,7 @@ def chunks(*rows: tuple[str, str, str]) -> pl.DataFrame:
 
 
 def run(frame: pl.DataFrame, runtime: Runtime | None = None, outputs: dict | None = None, **config) -> pl.DataFrame:
-    made = transform.run(
-        {"chunks": frame, **(outputs or {})}, EmbeddingConfig(**config), runtime or Runtime.plain()
-    )
+    made = transform.run({"chunks": frame, **(outputs or {})}, EmbeddingConfig(**config), runtime or Runtime.plain())
     return made["embeddings"]
 
 
@@ -75,7 +73,9 @@ def test_a_second_run_encodes_only_what_is_new(tmp_path, monkeypatch):
     encoded = []
     stream = transform.Encoder.stream
     monkeypatch.setattr(
-        transform.Encoder, "stream", lambda self, texts, prompt=None: encoded.extend(texts) or stream(self, texts, prompt)
+        transform.Encoder,
+        "stream",
+        lambda self, texts, prompt=None: encoded.extend(texts) or stream(self, texts, prompt),
     )
     frame = chunks(("a::0", "", "One."), ("a::1", "", "Two."), ("b::0", "", "Three."))
     second = run(frame, runtime)

@@ -47,7 +47,7 @@ def test_english_and_spanish_are_told_apart_and_poor_texts_are_flagged():
 
 
 def test_only_plausible_languages_are_chosen():
-    assert set(languages(languages=("en", "es"))[name]["detected"] for name in ("en", "es", "short")) <= {"en", "es"}
+    assert {languages(languages=("en", "es"))[name]["detected"] for name in ("en", "es", "short")} <= {"en", "es"}
 
 
 def test_the_declared_language_is_always_visible_and_wins_only_where_preferred():

@@ -23,7 +23,11 @@ def tables(count: int = 200, asked: int = 6) -> dict[str, pl.DataFrame]:
         "chunks": pl.DataFrame({"chunk_id": names, "doc_id": [name[:4] for name in names]}),
         "embeddings": pl.DataFrame({"chunk_id": names, "vector": vector_column(unit(count)), "model": ["m"] * count}),
         "query_embeddings": pl.DataFrame(
-            {"query_id": [f"q{i}" for i in range(asked)], "vector": vector_column(unit(asked, 1)), "model": ["m"] * asked}
+            {
+                "query_id": [f"q{i}" for i in range(asked)],
+                "vector": vector_column(unit(asked, 1)),
+                "model": ["m"] * asked,
+            }
         ),
     }
 
@@ -105,7 +109,13 @@ def test_recall_is_measured_under_the_query_s_own_filter():
 
 def test_depths_of_dense_lanes_are_measured_too():
     settings = Settings(pipeline={"retrieval": {"d": {"kind": "dense", "depth": 7}, "b": {"kind": "bm25", "depth": 9}}})
-    assert {k for metric, _, k in measured(tables(), settings, kind="flat") if metric == "ann_recall"} == {1, 3, 5, 7, 10}
+    assert {k for metric, _, k in measured(tables(), settings, kind="flat") if metric == "ann_recall"} == {
+        1,
+        3,
+        5,
+        7,
+        10,
+    }
 
 
 def test_every_query_has_its_rows_and_no_lane_no_rows():

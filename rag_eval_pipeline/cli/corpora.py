@@ -1,0 +1,123 @@
+"""Commands about corpora: `init`, `import`, `validate`, `split`, `bump`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rag_eval_pipeline.cli import app, console
+from rag_eval_pipeline.cli.runs import KeyArgument
+from rag_eval_pipeline.corpus.keys import Key
+from rag_eval_pipeline.warehouse.home import Home
+
+
+@app.command()
+def init(
+    corpus: Annotated[str, typer.Argument(help="name of the corpus: a–z, 0–9, . _ -")],
+    version: Annotated[str, typer.Option(help="name of its first version")] = "v1",
+    language: Annotated[list[str], typer.Option(help="languages of its documents")] = ["en", "es"],  # noqa: B006 - typer's way
+) -> None:
+    """Make the folders of a corpus and a corpus.yaml with every key, its default and its meaning."""
+    from rag_eval_pipeline.corpus.scaffold import init_corpus
+
+    home = Home.find()
+    Key(corpus, version)  # an unfit name is refused with a slug before anything is made
+    for path in init_corpus(home.corpora / corpus, version, tuple(language)):
+        console.print(f"made {path}")
+    console.print(
+        f"put documents into {home.corpora / corpus / version / 'documents'}, then: rag-eval validate {corpus}@{version}"
+    )
+
+
+@app.command("import")
+def import_(
+    format: Annotated[str, typer.Argument(help="beir | trec | squad | spans")],
+    src: Annotated[Path, typer.Argument(help="the set's folder (squad: its file)")],
+    corpus: Annotated[str, typer.Option(help="name of the corpus")],
+    version: Annotated[str, typer.Option(help="name of the version")],
+    language: Annotated[str | None, typer.Option(help="of documents and queries")] = None,
+    split: Annotated[str | None, typer.Option(help="beir: which qrels/<split>.tsv")] = None,
+    query_split: Annotated[str | None, typer.Option(help="dev | calibration | test | monitor")] = None,
+    pipeline_preset: Annotated[
+        str | None, typer.Option("--preset", help="default | paper (BM25 on whole documents)")
+    ] = None,
+    corpus_file: Annotated[str | None, typer.Option(help="beir: another layout's documents")] = None,
+    queries_file: Annotated[str | None, typer.Option(help="beir: another layout's queries")] = None,
+    qrels_file: Annotated[str | None, typer.Option(help="beir: another layout's judgments")] = None,
+    documents: Annotated[str | None, typer.Option(help="trec, spans: the documents")] = None,
+    topics: Annotated[str | None, typer.Option(help="trec: the topics")] = None,
+    qrels: Annotated[str | None, typer.Option(help="trec: the judgments")] = None,
+    runs: Annotated[list[str] | None, typer.Option(help="trec: run files")] = None,
+    questions: Annotated[str | None, typer.Option(help="spans: the questions")] = None,
+    overwrite: Annotated[bool, typer.Option(help="replace a version of that name")] = False,
+) -> None:
+    """Make a corpus version of a public set: BEIR, TREC, SQuAD, or documents with questions and character spans."""
+    from rag_eval_pipeline.corpus.importers import import_corpus
+
+    options = {
+        "language": language, "split": split, "query_split": query_split, "pipeline_preset": pipeline_preset,
+        "corpus_file": corpus_file, "queries_file": queries_file, "qrels_file": qrels_file, "documents": documents,
+        "topics": topics, "qrels": qrels, "runs": runs or None, "questions": questions, "overwrite": overwrite or None,
+    }  # fmt: skip
+    report = import_corpus(format, src, Home.find().corpora, corpus, version, **options)
+    for warning in report.warnings:
+        console.print(f"[yellow]warning:[/] {warning}", highlight=False)
+    console.print(
+        f"{report.key}: {report.n_documents} documents, {report.n_queries} queries, {report.n_units} labelled pieces"
+    )
+    console.print(f"next: rag-eval plan {report.key}, rag-eval run {report.key}")
+
+
+@app.command()
+def validate(key: KeyArgument) -> None:
+    """Name every fault of a version's files before anything runs: file, line, field, found, expected."""
+    from rag_eval_pipeline.stages.subject import Subject
+
+    subject = Subject.open(Home.find(), key)
+    for warning in subject.version.warnings:
+        console.print(f"[yellow]warning:[/] {warning}", highlight=False)
+    gold = subject.version.gold
+    console.print(
+        f"{subject.key.text} is valid: {subject.version.files.height} documents, {gold.queries.height} queries, "
+        f"{gold.evidence.height} pieces of evidence, {gold.qrels.height} judgments; gold files: {', '.join(sorted(gold.present)) or 'none'}"
+    )
+
+
+@app.command()
+def split(
+    key: KeyArgument,
+    share: Annotated[list[str], typer.Option(help="split=share, such as dev=0.2")] = [
+        "dev=0.2",
+        "calibration=0.1",
+        "test=0.7",
+    ],  # noqa: B006
+    seed: Annotated[int, typer.Option(help="other seed, other split")] = 0,
+    write: Annotated[bool, typer.Option("--write", help="write it into queries.jsonl; without it, only count")] = False,
+) -> None:
+    """Split queries so that no document and no cluster stands on two sides."""
+    from rag_eval_pipeline.corpus.splits import make_splits, write_splits
+    from rag_eval_pipeline.corpus.version import load_version
+
+    home = Home.find()
+    version = load_version(home.corpora, key)
+    shares = {name: float(value) for name, _, value in (item.partition("=") for item in share)}
+    splits = make_splits(version.gold, shares, seed)
+    counts = splits["split"].value_counts(sort=True)
+    console.print(", ".join(f"{name}: {count}" for name, count in counts.iter_rows()))
+    if write:
+        for folder in (home.corpora / version.key.corpus / "gold", version.folder / "gold"):
+            if (folder / "queries.jsonl").is_file():
+                console.print(
+                    f"wrote {write_splits(folder / 'queries.jsonl', splits)} splits into {folder / 'queries.jsonl'}"
+                )
+
+
+@app.command()
+def bump(key: KeyArgument, new: Annotated[str, typer.Argument(help="name of the new version")]) -> None:
+    """Copy a version's folder to a new version: where edits of documents belong once a key has run."""
+    from rag_eval_pipeline.corpus.versions import bump_version
+
+    made = bump_version(Home.find().corpora, Key.parse(key), new)
+    console.print(f"made {made.subject}; edit its documents, then: rag-eval run {made.subject}")
