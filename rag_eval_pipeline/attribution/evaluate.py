@@ -30,7 +30,9 @@ def evidence(subject: Subject) -> dict[str, pl.DataFrame]:
 
 def attribute(subject: Subject) -> dict[str, pl.DataFrame]:
     """The ledger, the fate of every unit, and the waterfall."""
-    there = [stage for stage in STAGES if getattr(subject.configs[stage.name], "enabled", True) or stage.name in KEPT_OFF]
+    there = [
+        stage for stage in STAGES if getattr(subject.configs[stage.name], "enabled", True) or stage.name in KEPT_OFF
+    ]
     frames = {name: subject.frame(name) for stage in there for name in stage.tables}
     ledger = build_ledger(
         frames,

@@ -12,19 +12,24 @@ from rag_eval_pipeline.cli.runs import KeyArgument
 from rag_eval_pipeline.corpus.keys import Key
 from rag_eval_pipeline.warehouse.home import Home
 
+LANGUAGES = ("en", "es")
+SHARES = ("dev=0.2", "calibration=0.1", "test=0.7")
+
 
 @app.command()
 def init(
     corpus: Annotated[str, typer.Argument(help="name of the corpus: a–z, 0–9, . _ -")],
     version: Annotated[str, typer.Option(help="name of its first version")] = "v1",
-    language: Annotated[list[str], typer.Option(help="languages of its documents")] = ["en", "es"],  # noqa: B006 - typer's way
+    language: Annotated[
+        list[str] | None, typer.Option(help="language of its documents, repeatable; default en es")
+    ] = None,
 ) -> None:
     """Make the folders of a corpus and a corpus.yaml with every key, its default and its meaning."""
     from rag_eval_pipeline.corpus.scaffold import init_corpus
 
     home = Home.find()
     Key(corpus, version)  # an unfit name is refused with a slug before anything is made
-    for path in init_corpus(home.corpora / corpus, version, tuple(language)):
+    for path in init_corpus(home.corpora / corpus, version, tuple(language or LANGUAGES)):
         console.print(f"made {path}")
     console.print(
         f"put documents into {home.corpora / corpus / version / 'documents'}, then: rag-eval validate {corpus}@{version}"
@@ -102,7 +107,7 @@ def split(
 
     home = Home.find()
     version = load_version(home.corpora, key)
-    shares = {name: float(value) for name, _, value in (item.partition("=") for item in share)}
+    shares = {name: float(value) for name, _, value in (item.partition("=") for item in share or SHARES)}
     splits = make_splits(version.gold, shares, seed)
     counts = splits["split"].value_counts(sort=True)
     console.print(", ".join(f"{name}: {count}" for name, count in counts.iter_rows()))

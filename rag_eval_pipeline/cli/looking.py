@@ -57,8 +57,8 @@ def fate(key: KeyArgument, query_id: Annotated[str, typer.Argument(help="a query
     evaluation = Evaluation.latest(Home.find(), key)
     retriever, k = _served(evaluation, None, None)
     redactor = evaluation.redactor()
-    tables = (evaluation.frame(name) for name in ("evidence_units", "evidence_ledger", "evidence_fate"))
-    for line in story(query_id, *tables, retriever, k):
+    units, ledger, fates = (evaluation.frame(name) for name in ("evidence_units", "evidence_ledger", "evidence_fate"))
+    for line in story(query_id, units, ledger, fates, retriever, k):
         console.print(redactor.text(line), markup=False, highlight=False)
 
 

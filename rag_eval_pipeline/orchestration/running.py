@@ -65,17 +65,21 @@ def run(home: Home, key: str, listener: Callable[[str, int, int], None] | None =
 
     A signal ends the run as failed; runs of this host whose process is gone are marked failed at the start.
     """
-    from rag_eval_pipeline.definitions import defs
+    from rag_eval_pipeline.orchestration.build import build_defs
 
     with instance(home) as running, _listening(listener), _ending_on_signals():
         _bury_dead_runs(running)
         running.add_dynamic_partitions(SUBJECTS.name or "", [key])
-        result = defs.resolve_job_def("evaluate").execute_in_process(
-            partition_key=key,
-            instance=running,
-            raise_on_error=False,
-            tags={HOST_TAG: socket.gethostname(), PID_TAG: str(os.getpid())},
-            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+        result = (
+            build_defs()
+            .resolve_job_def("evaluate")
+            .execute_in_process(
+                partition_key=key,
+                instance=running,
+                raise_on_error=False,
+                tags={HOST_TAG: socket.gethostname(), PID_TAG: str(os.getpid())},
+                run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            )
         )
     return _report(key, result)
 
