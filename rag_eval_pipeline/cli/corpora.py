@@ -93,11 +93,9 @@ def validate(key: KeyArgument) -> None:
 @app.command()
 def split(
     key: KeyArgument,
-    share: Annotated[list[str], typer.Option(help="split=share, such as dev=0.2")] = [
-        "dev=0.2",
-        "calibration=0.1",
-        "test=0.7",
-    ],  # noqa: B006
+    share: Annotated[
+        list[str] | None, typer.Option(help="split=share, repeatable; default dev=0.2 calibration=0.1 test=0.7")
+    ] = None,
     seed: Annotated[int, typer.Option(help="other seed, other split")] = 0,
     write: Annotated[bool, typer.Option("--write", help="write it into queries.jsonl; without it, only count")] = False,
 ) -> None:

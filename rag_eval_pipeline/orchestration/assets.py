@@ -9,7 +9,7 @@ from rag_eval_pipeline.orchestration.metadata import column_schema, markdown, qu
 from rag_eval_pipeline.orchestration.partitions import SUBJECTS
 from rag_eval_pipeline.orchestration.subjects import refusals, subject_of
 from rag_eval_pipeline.release.checks import books, entitlement, thresholds
-from rag_eval_pipeline.release.evaluated import EVALUATED, Evaluated, evaluate
+from rag_eval_pipeline.release.evaluated import EVALUATED, PHASES, Evaluated, evaluate
 from rag_eval_pipeline.release.evaluation import complete_manifest
 from rag_eval_pipeline.release.publish import publish
 from rag_eval_pipeline.stages import checks
@@ -21,14 +21,7 @@ from rag_eval_pipeline.warehouse.store import Stored
 from rag_eval_pipeline.warehouse.table import Table, name_of
 
 OWNERS = ["team:rag-eval"]
-PHASES = {
-    "ingest": "1_ingest",
-    "prepare": "2_prepare",
-    "index": "3_index",
-    "retrieve": "4_retrieve",
-    "answer": "5_answer",
-    "release": "6_release",
-}
+GROUPS = {phase: f"{number}_{phase}" for number, phase in enumerate(PHASES, 1)}
 LISTS = ("runs", "fused_runs", "ranked_runs", "contexts")
 """Tables that hold what a caller is given: entitlement is checked on each."""
 
@@ -50,7 +43,7 @@ def _spec(
         key=name_of(schema),
         deps=list(dict.fromkeys(reads)),
         description=f"{schema.description}\n\n{about}",  # type: ignore[attr-defined]
-        group_name=PHASES[phase],
+        group_name=GROUPS[phase],
         kinds=kinds,
         owners=OWNERS,
         tags={"room": room},
@@ -177,7 +170,7 @@ def _materialized(kept: Stored, metadata: dict[str, Any], results: list[dg.Asset
 @dg.asset(
     partitions_def=SUBJECTS,
     deps=[name for step in EVALUATED for name in step.tables],
-    group_name=PHASES["release"],
+    group_name=GROUPS["release"],
     kinds={"json"},
     owners=OWNERS,
     tags={"room": "release"},
@@ -203,7 +196,7 @@ def evaluation(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
 @dg.asset(
     partitions_def=SUBJECTS,
     deps=[evaluation],
-    group_name=PHASES["release"],
+    group_name=GROUPS["release"],
     kinds={"duckdb"},
     owners=OWNERS,
     tags={"room": "release"},

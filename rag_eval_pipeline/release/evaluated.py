@@ -23,10 +23,13 @@ from rag_eval_pipeline.attribution.tables import (
 from rag_eval_pipeline.measures.metric import Metric
 from rag_eval_pipeline.release.redaction import PiiTerms, pii_terms
 from rag_eval_pipeline.release.scorecard import Scorecard, scorecard
-from rag_eval_pipeline.stages.graph import STAGES
+from rag_eval_pipeline.stages.graph import PRODUCER, STAGES
 from rag_eval_pipeline.stages.stage import Stage
 from rag_eval_pipeline.stages.subject import Subject, quality_table
 from rag_eval_pipeline.warehouse.table import Table, name_of
+
+PHASES = ("ingest", "prepare", "index", "retrieve", "answer", "release")
+"""In pipeline order."""
 
 EVIDENCE = ("evidence_units", "evidence_anchors", "evidence_pieces")
 
@@ -68,13 +71,19 @@ def _quality(stage: Stage) -> Evaluated:
 
     return Evaluated(
         name=name,
-        phase=stage.phase,
+        phase=_latest_phase(stage),
         description=f"How well {stage.name} did: {_meanings(stage)}",
         reads=tuple(dict.fromkeys((*stage.reads, *stage.tables, *stage.measures))),
         writes=(quality_table(stage.name),),
         run=run,
         room=stage.name,
     )
+
+
+def _latest_phase(stage: Stage) -> str:
+    """The last phase among what its measures read, so that no edge of the graph goes back to an earlier group."""
+    phases = [PRODUCER[table].phase for table in stage.measures if table in PRODUCER]
+    return max([stage.phase, *phases], key=PHASES.index)
 
 
 def metrics_of(room: str) -> tuple[Metric, ...]:
@@ -108,7 +117,7 @@ EVALUATED: tuple[Evaluated, ...] = (
     ),
     Evaluated(
         name="evidence",
-        phase="answer",
+        phase="prepare",
         description="Each labelled piece of evidence: who may see it, where it stands in every text, which chunks hold it.",
         reads=("documents", "parsed", "blocks", "cleaned", "dedup", "masked", "pii_spans", "chunks"),
         writes=(EvidenceUnits, EvidenceAnchors, EvidencePieces),

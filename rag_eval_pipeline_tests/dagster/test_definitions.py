@@ -9,7 +9,17 @@ import dagster as dg
 import pytest
 
 SNAPSHOT = Path(__file__).parent / "specs.json"
-HEAVY = ["torch", "sentence_transformers", "transformers", "spacy", "presidio_analyzer", "faiss", "duckdb", "matplotlib", "ray"]
+HEAVY = [
+    "torch",
+    "sentence_transformers",
+    "transformers",
+    "spacy",
+    "presidio_analyzer",
+    "faiss",
+    "duckdb",
+    "matplotlib",
+    "ray",
+]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +44,9 @@ def specs(defs):
     found = {}
     for key in sorted(graph.get_all_asset_keys(), key=lambda k: k.to_user_string()):
         node = graph.get(key)
-        checks = sorted(f"{c.name}{'!' if graph.get_check_spec(c).blocking else ''}" for c in graph.get_check_keys_for_assets({key}))
+        checks = sorted(
+            f"{c.name}{'!' if graph.get_check_spec(c).blocking else ''}" for c in graph.get_check_keys_for_assets({key})
+        )
         found[key.to_user_string()] = {
             "group": node.group_name,
             "deps": sorted(parent.to_user_string() for parent in node.parent_keys),
@@ -65,11 +77,8 @@ def test_groups_are_in_pipeline_order_and_convex(defs):
     graph = defs.resolve_asset_graph()
     for key in graph.get_all_asset_keys():
         node = graph.get(key)
-        if key.to_user_string().endswith("_quality"):
-            continue  # a quality table may look at later tables
         for parent in node.parent_keys:
-            if not parent.to_user_string().endswith("_quality"):
-                assert graph.get(parent).group_name <= node.group_name, f"{parent} -> {key}"
+            assert graph.get(parent).group_name <= node.group_name, f"{parent} -> {key}"
 
 
 if __name__ == "__main__":
