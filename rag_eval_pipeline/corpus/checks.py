@@ -6,6 +6,7 @@ A line's own fields are checked in `lines`. No message holds text of a document,
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -23,8 +24,9 @@ DOCUMENT_FIELDS = {
     "languages": ("doc_id",), "duplicates": ("doc_a", "doc_b"), "pii": ("doc_id",), "entities": ("doc_id",),
     "relations": ("doc_id",),
 }  # fmt: skip
+JOINER = "\u200d"
 QUERY_TABLES = ("evidence", "qrels", "chunk_qrels", "claims", "answers_gold")
-ALIGNED = 50
+ALIGNED, ALIGNED_CHARS = 50, 5_000
 """Quotes that are not found and get their nearest match searched; further ones are refused without it."""
 
 
@@ -91,6 +93,8 @@ def check_offsets(labels: Mapping[str, Labels], references: Mapping[str, str], f
                 )  # fmt: skip
                 continue
             for number, span in enumerate(spans):
+                if text is not None:
+                    _check_edges(span["start"], span["end"], text, (file, line), f"{field}[{number}].", faults)
                 if text is not None and span["end"] > len(text):
                     faults.add(
                         file, line, f"{field}[{number}].end", f"the number {span['end']}",
@@ -133,6 +137,8 @@ def _anchor(
     if end is not None and end > len(text):
         faults.add(*place, "end", f"the number {end}", f"at most {len(text)}, the reference text's code points")
         return
+    if start is not None:
+        _check_edges(start, end, text, place, "", faults)
     if start is not None and end is not None:
         _check_span(row, place, text[start:end], form, faults)
         return
@@ -143,6 +149,16 @@ def _anchor(
         _choose(row, place, text, form, faults)
     elif count > 1:
         faults.warn(*place, "quote", "several occurrences in the document", "one", "say which by start or occurrence")
+
+
+def _check_edges(start: int, end: int | None, text: str, place: Place, field: str, faults: Faults) -> None:
+    """A span that cuts off an accent or half of a joined sign is most likely counted in other units."""
+    for name, at in (("start", start), ("end", end)):
+        if at is not None and 0 < at < len(text) and (unicodedata.combining(text[at]) or JOINER in text[at - 1 : at + 1]):
+            faults.warn(
+                *place, f"{field}{name}", f"the number {at}, inside of a character with its marks",
+                "an edge between characters", "offsets count code points of the reference text",
+            )  # fmt: skip
 
 
 def _check_span(row: dict[str, Any], place: Place, inside: str, form: str, faults: Faults) -> None:
@@ -162,7 +178,7 @@ def _refuse_quote(row: dict[str, Any], place: Place, text: str, form: str, fault
     unfound[0] += 1
     found = f"a quote of {len(row['quote'])} characters that the reference text has not"
     hint = ""
-    if unfound[0] <= ALIGNED:
+    if unfound[0] <= ALIGNED and len(row["quote"]) <= ALIGNED_CHARS:
         best = nearest(row["quote"], text, form)
         found += f"; nearest match: similarity {best.similarity:.2f} at {best.start}–{best.end}"
         hint = f"copy the quote from code points {best.start}–{best.end} of the reference text of {row['doc_id']!r}"

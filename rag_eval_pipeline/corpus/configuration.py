@@ -5,7 +5,9 @@ What the settings are belongs in `settings`; a stage's own section is validated 
 
 from __future__ import annotations
 
+import math
 import re
+import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,21 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from rag_eval_pipeline.corpus.checks import find_cycle
 from rag_eval_pipeline.corpus.decoding import decode
 from rag_eval_pipeline.corpus.faults import Faults, suggestion
 from rag_eval_pipeline.corpus.jsonl import describe, report
 from rag_eval_pipeline.corpus.layout import Layout, list_pipelines
 from rag_eval_pipeline.corpus.settings import PIPELINE_SECTIONS, Settings
+from rag_eval_pipeline.engine.plugins import is_findable, is_import_path
 
 LIMIT = 2**20
 NODES = 100_000
+LARGEST = 2**53
+LANE_NAME = 100
+SWITCHED_BY_NULL = frozenset({"dedup", "pii", "filtering", "reranking"})
+COMPONENTS = frozenset({"parser", "html", "splitter", "detector", "extractor", "reranker", "kind", "recognizers"})
+"""Fields of sections that may hold an import path of the user's own."""
 
 Loc = tuple[int | str, ...]
 
@@ -99,13 +108,8 @@ def lay_over(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def _settings(value: dict[str, Any], marks: Marks, faults: Faults) -> Settings:
     before = len(faults.errors)
-    pipeline = value.get("pipeline")
-    for name in pipeline if isinstance(pipeline, dict) else ():
-        if name not in PIPELINE_SECTIONS:
-            file, line = marks.at(("pipeline", name))
-            faults.add(
-                file, line, f"pipeline.{name}", "an unknown stage", "a known one", suggestion(name, PIPELINE_SECTIONS)
-            )
+    _check_values(value, (), marks, faults)
+    _check_pipeline(value.get("pipeline"), marks, faults)
     # A section set to null is the section by its defaults.
     given = {
         name: section for name, section in value.items() if section is not None or name not in Settings.model_fields
@@ -116,6 +120,89 @@ def _settings(value: dict[str, Any], marks: Marks, faults: Faults) -> Settings:
         marks.report(error, Settings, (), faults)
         return Settings()
     return settings if len(faults.errors) == before else Settings()
+
+
+def _check_values(value: Any, loc: Loc, marks: Marks, faults: Faults) -> None:
+    """Only what JSON knows: whole numbers that every table holds, finite ones, text without halves of characters."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _check_values(inner, (*loc, name), marks, faults)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            _check_values(inner, (*loc, number), marks, faults)
+    elif isinstance(value, str):
+        if any(unicodedata.category(character) in {"Cc", "Cs"} and character not in "\n\t" for character in value):
+            faults.add(*marks.at(loc), dotted_loc(loc), "control characters or half of a surrogate pair", "plain text")
+    elif isinstance(value, int | float):
+        if not (math.isfinite(value) and abs(value) <= LARGEST):
+            faults.add(*marks.at(loc), dotted_loc(loc), "a number out of range", "a finite one within ±2^53")
+    elif value is not None:
+        found = f"a YAML value of type {type(value).__name__}"
+        faults.add(*marks.at(loc), dotted_loc(loc), found, "text, number, true, false, null, list or mapping")
+
+
+def _check_pipeline(pipeline: Any, marks: Marks, faults: Faults) -> None:
+    """Each section is a known mapping or null, and the components that it names by import path can be found."""
+    for name, section in pipeline.items() if isinstance(pipeline, dict) else ():
+        loc = ("pipeline", name)
+        if name not in PIPELINE_SECTIONS:
+            faults.add(
+                *marks.at(loc), dotted_loc(loc), "an unknown stage", "a known one", suggestion(name, PIPELINE_SECTIONS)
+            )
+        elif section is not None and not isinstance(section, dict):
+            hint = f"write `{name}: null` to switch it off" if section is False and name in SWITCHED_BY_NULL else ""
+            faults.add(*marks.at(loc), dotted_loc(loc), describe(section), "a mapping of settings, or null", hint)
+        elif name == "retrieval":
+            _check_lanes(section or {}, marks, faults)
+        elif name == "reranking":
+            _check_names((section or {}).get("lanes"), (*loc, "lanes"), marks, faults)
+    _check_components(pipeline, ("pipeline",), marks, faults)
+
+
+def _check_lanes(lanes: dict[str, Any], marks: Marks, faults: Faults) -> None:
+    """The form of the lanes, so that what they name can be followed: each has a kind, and none reads itself."""
+    reads: dict[str, list[str]] = {}
+    for name, lane in lanes.items():
+        loc: Loc = ("pipeline", "retrieval", name)
+        if not name.strip() or len(name) > LANE_NAME or not name.isprintable():
+            faults.add(*marks.at(loc), dotted_loc(loc), "a lane's name", f"1 to {LANE_NAME} characters on one line")
+        if not isinstance(lane, dict):
+            hint = "such as {kind: bm25}"
+            faults.add(*marks.at(loc), dotted_loc(loc), describe(lane), "a mapping with `kind`", hint)
+            continue
+        if not isinstance(lane.get("kind"), str):
+            found = describe(lane["kind"]) if "kind" in lane else "no such field"
+            known = "bm25, dense, import, rrf, convex or package.module:Class"
+            faults.add(*marks.at((*loc, "kind")), dotted_loc((*loc, "kind")), found, known)
+        elif _check_names(lane.get("lanes"), (*loc, "lanes"), marks, faults):
+            reads[name] = [inner for inner in lane.get("lanes") or () if inner in lanes]
+    if cycle := find_cycle(reads):
+        place = ("pipeline", "retrieval", cycle[0], "lanes")
+        faults.add(
+            *marks.at(place), dotted_loc(place), f"a lane that reads itself: {' → '.join(cycle)}", "no cycle",
+            "remove one of these lanes",
+        )  # fmt: skip
+
+
+def _check_names(value: Any, loc: Loc, marks: Marks, faults: Faults) -> bool:
+    """Whether a list of lanes' names, where it is given, is one."""
+    sound = value is None or (isinstance(value, list) and all(isinstance(name, str) for name in value))
+    if not sound:
+        faults.add(*marks.at(loc), dotted_loc(loc), describe(value), "a list of lanes' names")
+    return sound
+
+
+def _check_components(value: Any, loc: Loc, marks: Marks, faults: Faults) -> None:
+    """The user's own components exist, as far as one can tell without importing them."""
+    for name, inner in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
+        place = (*loc, name)
+        component = name in COMPONENTS or (isinstance(name, int) and loc[-1] in COMPONENTS)
+        if component and isinstance(inner, str) and is_import_path(inner) and not is_findable(inner):
+            faults.add(
+                *marks.at(place), dotted_loc(place), f"{inner!r}, whose module is not found", "a module that can be imported",
+                "install it in this environment, or put its folder on PYTHONPATH",
+            )  # fmt: skip
+        _check_components(inner, place, marks, faults)
 
 
 def _read(layout: Layout, path: Path, marks: Marks, faults: Faults) -> dict[str, Any]:
@@ -139,12 +226,15 @@ def _read(layout: Layout, path: Path, marks: Marks, faults: Faults) -> dict[str,
         if not _walk(node, (), file, marks, faults, [0]):
             return {}
         value = loader.construct_document(node)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except RecursionError:
+        faults.add(file, None, "", "YAML nested too deep, or an alias inside of itself", "a few levels of mappings")
+        return {}
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError) as error:  # PyYAML's own tags raise all of these
         mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or type(error).__name__
-        faults.add(
-            file, mark.line + 1 if mark else None, "", f"invalid YAML ({problem})", "valid YAML", "see that line"
-        )
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or type(error).__name__
+        at = getattr(error, "position", None)
+        hint = "see that line" if mark else f"see character {at + 1} of the file" if at is not None else "see its values"
+        faults.add(file, mark.line + 1 if mark else None, "", f"invalid YAML ({problem})", "valid YAML", hint)
         return {}
     if not isinstance(value, dict):
         faults.add(file, 1, "", describe(value), "a mapping of sections")
@@ -157,7 +247,8 @@ def _walk(node: yaml.Node, loc: Loc, file: str, marks: Marks, faults: Faults, co
     count[0] += 1
     # Aliases are walked as often as they are used: the bound stops files that unfold without end.
     if count[0] > NODES:
-        faults.add(file, node.start_mark.line + 1, "", "aliases that unfold too far", f"at most {NODES:,} values")
+        if count[0] == NODES + 1:
+            faults.add(file, node.start_mark.line + 1, "", "aliases that unfold too far", f"at most {NODES:,} values")
         return False
     sound = True
     if isinstance(node, yaml.MappingNode):

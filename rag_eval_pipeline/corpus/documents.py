@@ -56,14 +56,19 @@ def load_documents(layout: Layout, hasher: Hasher, faults: Faults) -> pl.DataFra
             faults.add(file, at, "doc_id", found_id, "a doc_id of its own", "rename one of them")
             continue
         path = layout.documents / raw
+        try:
+            size, content = path.stat().st_size, hasher(path)
+        except OSError as error:
+            faults.unreadable(layout.name(path), error)
+            continue
         rows.append(
             {
                 **line.model_dump(exclude={"doc_id", "path", "metadata"}),
                 "doc_id": doc_id,
                 "path": raw,
                 "metadata": json.dumps(line.metadata, sort_keys=True, ensure_ascii=False),
-                "bytes": path.stat().st_size,
-                "content_hash": hasher(path),
+                "bytes": size,
+                "content_hash": content,
             }
         )
     return pl.DataFrame(rows, schema=FILES, orient="row").sort("doc_id")
@@ -72,7 +77,7 @@ def load_documents(layout: Layout, hasher: Hasher, faults: Faults) -> pl.DataFra
 def _place(layout: Layout, raw: str, number: int | None) -> tuple[str, int | None]:
     """Where a document's id was given: its line in documents.jsonl, else the file itself."""
     path = layout.version / "documents.jsonl" if number is not None else layout.documents / raw
-    return layout.name(path).encode("utf-8", "replace").decode(), number
+    return layout.name(path), number
 
 
 def _scan(layout: Layout, faults: Faults) -> dict[str, str]:
@@ -98,11 +103,14 @@ def _scan(layout: Layout, faults: Faults) -> dict[str, str]:
 def _documents_jsonl(layout: Layout, found: dict[str, str], faults: Faults) -> dict[str, tuple[DocumentLine, int]]:
     """Lines of documents.jsonl by NFC path."""
     path = layout.version / "documents.jsonl"
-    if not path.exists():
+    if not path.exists() and not path.is_symlink():
         return {}
     file = layout.name(path)
     if not layout.stays(path):
         faults.add(file, None, "", "a link that leaves the corpus", "a file of the corpus", "copy it into the corpus")
+        return {}
+    if not path.is_file():
+        faults.add(file, None, "", "no file", "a file", "remove it")
         return {}
     listed: dict[str, tuple[DocumentLine, int]] = {}
     for number, value in objects(path, file, faults):

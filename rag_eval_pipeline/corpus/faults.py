@@ -87,6 +87,11 @@ class Faults:
         """Note something that does not refuse the version."""
         self.add(file, line, field, found, expected, hint, "warning")
 
+    def unreadable(self, file: str, error: OSError) -> None:
+        """Note a file or folder that the system does not let us read, or that is gone meanwhile."""
+        reason = error.strerror or type(error).__name__
+        self.add(file, None, "", f"what can't be read ({reason})", "a readable one", "give read permission or remove it")
+
     def suggest(self, file: str, name: str, known: Collection[str]) -> str:
         """`suggestion`, for the first few of a file and where there are not too many to compare with."""
         count = self._hints[file] = self._hints.get(file, 0) + 1

@@ -6,6 +6,7 @@ Which fields a line has belongs in `lines`; what holds between lines and files b
 from __future__ import annotations
 
 import json
+import math
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,7 +70,7 @@ def objects(path: Path, file: str, faults: Faults) -> Iterator[tuple[int, dict[s
     """JSON objects of a file with their line numbers; other lines are faults."""
     for number, text in raw_lines(path, file, faults):
         try:
-            value = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
+            value = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant, parse_float=_finite)
             if "\\u" in text:
                 json.dumps(value, ensure_ascii=False).encode("utf-8")
         except _DuplicateFieldError as error:
@@ -101,6 +102,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
                 raise _DuplicateFieldError(name[:80])
             seen.add(name)
     return made
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError("a number out of range")
+    return number
 
 
 def _constant(name: str) -> None:

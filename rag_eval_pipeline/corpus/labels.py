@@ -6,6 +6,7 @@ Whether labels fit documents and each other is decided in `checks`; a line's own
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ HEADS = {
     "chunking": "chunking", "iteration": "iteration", "iter": "iteration",
 }  # fmt: skip
 """Names that a header may give its columns."""
+
+WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
 
 Place = tuple[str, int]
 """File and line of a row."""
@@ -229,11 +232,13 @@ def _judgments(
         if empty := [field for field in QRELS[name][:2] if not row[field]]:
             faults.add(file, number, empty[0], "an empty cell", "an id")
             continue
-        try:
-            row["grade"] = int(row["grade"])
-        except ValueError:
+        if odd := [field for field in QRELS[name][:2] if any(ord(c) < 32 or ord(c) == 127 for c in row[field])]:
+            faults.add(file, number, odd[0], "an id with control characters", "an id without")
+            continue
+        if not WHOLE.fullmatch(row["grade"]):
             faults.add(file, number, "grade", describe(row["grade"]), "a whole number", "such as 0, 1 or 2")
             continue
+        row["grade"] = int(row["grade"])
         if abs(row["grade"]) > 2**31:
             faults.add(file, number, "grade", "a number out of range", "a small whole number")
             continue

@@ -17,6 +17,8 @@ from rag_eval_pipeline.corpus.keys import NAME, RESERVED, Key
 READY = "_READY"
 """A file of this name in a version's folder says that nobody is still copying into it."""
 IGNORED = frozenset({"Thumbs.db", "desktop.ini"})
+UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Categories of characters that a message must not hold as they are."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,9 @@ class Layout:
         return self.version / "outputs"
 
     def name(self, path: Path) -> str:
-        """How messages name a file: below the corpora folder, with /."""
-        return path.relative_to(self.corpora).as_posix() if path.is_relative_to(self.corpora) else path.name
+        """How messages name a file: below the corpora folder, with /, on one line."""
+        below = path.relative_to(self.corpora).as_posix() if path.is_relative_to(self.corpora) else path.name
+        return printable(below)
 
     def stays(self, path: Path) -> bool:
         """Whether a path, links followed, stays in the corpus."""
@@ -119,8 +122,12 @@ _COPY = "copy the files into the corpus instead"
 def _walk(
     layout: Layout, root: Path, folder: Path, above: tuple[str, ...], faults: Faults
 ) -> Iterator[tuple[str, Path]]:
-    with os.scandir(folder) as scanned:
-        entries = sorted(scanned, key=lambda entry: entry.name)
+    try:
+        with os.scandir(folder) as scanned:
+            entries = sorted(scanned, key=lambda entry: entry.name)
+    except OSError as error:
+        faults.unreadable(layout.name(folder), error)
+        return
     for entry in entries:
         path = folder / entry.name
         if entry.name.startswith(".") or entry.name in IGNORED:
@@ -136,10 +143,10 @@ def _walk(
                 continue
             yield from _walk(layout, root, path, (*above, real), faults)
         elif not entry.is_file():
-            faults.add(_printable(layout.name(path)), None, "", "neither a file nor a folder", "a file", "remove it")
+            faults.add(layout.name(path), None, "", "neither a file nor a folder", "a file", "remove it")
         elif not _utf8(entry.name) or not _utf8(str(path.relative_to(root))):
             faults.add(
-                _printable(layout.name(path)), None, "", "a file name that isn't UTF-8", "a UTF-8 name", "rename it"
+                layout.name(path), None, "", "a file name that isn't UTF-8", "a UTF-8 name", "rename it"
             )
         else:
             yield path.relative_to(root).as_posix(), path
@@ -147,11 +154,11 @@ def _walk(
 
 def _good_link(layout: Layout, path: Path, faults: Faults) -> bool:
     if not path.exists():
-        faults.add(_printable(layout.name(path)), None, "", "a link to nothing", "a file", "remove or mend the link")
+        faults.add(layout.name(path), None, "", "a link to nothing", "a file", "remove or mend the link")
         return False
     if not layout.stays(path):
         faults.add(
-            _printable(layout.name(path)), None, "", "a link that leaves the corpus", "a file of the corpus", _COPY
+            layout.name(path), None, "", "a link that leaves the corpus", "a file of the corpus", _COPY
         )
         return False
     return True
@@ -165,5 +172,9 @@ def _utf8(name: str) -> bool:
     return True
 
 
-def _printable(name: str) -> str:
-    return name.encode("utf-8", "replace").decode()
+def printable(name: str) -> str:
+    """A name as a message may show it: no line breaks, no signs that steer a terminal or turn the text around."""
+    return "".join(
+        character if unicodedata.category(character) not in UNSEEN else character.encode("unicode_escape").decode()
+        for character in name
+    )

@@ -13,14 +13,26 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from rag_eval_pipeline.corpus.predicates import PredicateError, instant, validate_predicate
 
 
-def _nfc(value: str) -> str:
+def _id(value: str) -> str:
+    if not value.strip():
+        raise ValueError("an id that is not blank")
     return unicodedata.normalize("NFC", value)
 
 
+def _not_blank(value: str) -> str:
+    if not value.strip():
+        raise ValueError("a text that is not blank")
+    return value
+
+
 Id = Annotated[
-    str, StringConstraints(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]+$"), AfterValidator(_nfc)
+    str,
+    StringConstraints(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f\x{2028}\x{2029}]+$"),
+    AfterValidator(_id),
 ]
 """An id, in NFC as doc_ids are, so that files written on different systems agree."""
+LONGEST_QUERY = 1_000_000
+LONGEST_QUOTE = 100_000
 Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$")]
 Whole = Annotated[int, Field(ge=-(2**53), le=2**53)]
 Offset = Annotated[int, Field(ge=0, le=2**53)]
@@ -98,7 +110,7 @@ class QueryLine(Line):
 
     KEY = ("query_id",)
     query_id: Id
-    text: Annotated[str, StringConstraints(min_length=1)]
+    text: Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_QUERY), AfterValidator(_not_blank)]
     split: Split = "test"
     answerable: bool = True
     intent: Id | None = None
@@ -135,7 +147,7 @@ class EvidenceLine(Line):
     query_id: Id
     evidence_id: Id
     doc_id: Id
-    quote: str | None = None
+    quote: Annotated[str, StringConstraints(max_length=LONGEST_QUOTE)] | None = None
     start: Offset | None = None
     end: Offset | None = None
     occurrence: Annotated[int, Field(ge=1)] | None = None

@@ -36,12 +36,15 @@ def load_references(layout: Layout, files: pl.DataFrame, faults: Faults) -> tupl
     for doc_id, path in files.select("doc_id", "path").iter_rows():
         if doc_id not in texts and is_text(path):
             source = layout.documents / path
-            if source.stat().st_size > TEXT_LIMIT:
+            if source.is_file() and source.stat().st_size > TEXT_LIMIT:
                 faults.warn(
                     layout.name(source), None, "", "a text beyond 64 MB", "a smaller one", "it has no reference text"
                 )
                 continue
-            texts[doc_id] = decode(source.read_bytes())[0]
+            try:
+                texts[doc_id] = decode(source.read_bytes())[0]
+            except OSError as error:
+                faults.unreadable(layout.name(source), error)
     rows = sorted(texts.items())
     frame = (
         pl.DataFrame(rows, schema=SCHEMAS["references"], orient="row")

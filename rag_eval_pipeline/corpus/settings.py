@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
+Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$")]
 LAYERS = ("pipeline", "evaluate", "ledger", "gates", "publish")
 PIPELINE_SECTIONS = (
     "source", "parsing", "enriching", "cleaning", "dedup", "pii", "chunking", "embedding", "indexing", "querying",
@@ -23,13 +24,13 @@ class Section(BaseModel):
 class Evaluate(Section):
     """What is measured: cut-offs, the retriever that is served, the split, slices."""
 
-    k: tuple[Annotated[int, Field(ge=1)], ...] = (1, 3, 5, 10)
+    k: tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...] = (1, 3, 5, 10)
     serve: str | None = None
-    serve_k: int = Field(default=10, ge=1)
+    serve_k: int = Field(default=10, ge=1, le=1_000_000)
     split: Literal["dev", "calibration", "test", "monitor"] = "test"
     subset: Literal["smoke"] | None = None
     leakage: Literal["warn", "refuse"] = "warn"
-    tokenizer: str = "bundled"
+    tokenizer: Literal["bundled", "words", "chars"] = "bundled"
     slices: tuple[Literal["intent", "language", "doc_class", "answerable", "tags"], ...] = (
         "intent",
         "language",
@@ -92,7 +93,7 @@ class Publish(Section):
 class Settings(Section):
     """corpus.yaml with a candidate pipeline laid over it."""
 
-    languages: tuple[str, ...] = ("en", "es")
+    languages: tuple[Language, ...] = Field(("en", "es"), min_length=1)
     pipeline: dict[str, Any] = Field(default_factory=dict)
     evaluate: Evaluate = Evaluate()
     ledger: Ledger = Ledger()

@@ -82,12 +82,18 @@ def load_version(corpora: Path | str, key: str | Key, *, hash_cache: Path | None
     layout = Layout(Path(corpora), Key.parse(key))
     _must_exist(layout)
     faults = Faults()
-    settings, marks = load_settings(layout, faults)
-    with FileHasher(hash_cache) as hasher:
-        files = load_documents(layout, hasher, faults)
-        gold = _load_gold(layout, files, settings, faults)
-        queries = set(gold.queries["query_id"])
-        outputs, output_hashes = load_outputs(layout, queries, set(files["doc_id"]), hasher, faults)
+    try:
+        settings, marks = load_settings(layout, faults)
+        with FileHasher(hash_cache) as hasher:
+            files = load_documents(layout, hasher, faults)
+            gold = _load_gold(layout, files, settings, faults)
+            queries = set(gold.queries["query_id"])
+            outputs, output_hashes = load_outputs(layout, queries, set(files["doc_id"]), hasher, faults)
+    except OSError as error:  # of a file that the corpus needs: no permission, or gone while we read
+        if error.filename is None or not Path(error.filename).is_relative_to(layout.corpora):
+            raise
+        faults.unreadable(layout.name(Path(error.filename)), error)
+        faults.refuse()
     faults.refuse()
     return CorpusVersion(
         key=layout.key,

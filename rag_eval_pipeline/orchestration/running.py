@@ -18,7 +18,14 @@ from rag_eval_pipeline.orchestration.partitions import SUBJECTS
 from rag_eval_pipeline.orchestration.sensors import record_failure
 from rag_eval_pipeline.warehouse.home import Home
 
-HOST_TAG, PID_TAG = "rag_eval/host", "rag_eval/pid"
+HOST_TAG, PID_TAG, BORN_TAG = "rag_eval/host", "rag_eval/pid", "rag_eval/process_started"
+UNFINISHED = [
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+"""A kill may come before the first step, too. Queued runs are the daemon's, and carry none of our tags."""
 SETTINGS = Path(__file__).parents[2] / "dagster.yaml"
 FALLBACK = "telemetry:\n  enabled: false\nnux:\n  enabled: false\n"
 
@@ -77,7 +84,7 @@ def run(home: Home, key: str, listener: Callable[[str, int, int], None] | None =
                 partition_key=key,
                 instance=running,
                 raise_on_error=False,
-                tags={HOST_TAG: socket.gethostname(), PID_TAG: str(os.getpid())},
+                tags={HOST_TAG: socket.gethostname(), PID_TAG: str(os.getpid()), BORN_TAG: _born(os.getpid())},
                 run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
             )
         )
@@ -131,8 +138,16 @@ def _ending_on_signals() -> Iterator[None]:
 
 def _bury_dead_runs(running: dg.DagsterInstance) -> None:
     """Mark runs of this host as failed where their process is gone: nobody else watches them."""
-    active = dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED], tags={HOST_TAG: socket.gethostname()})
+    active = dg.RunsFilter(statuses=UNFINISHED, tags={HOST_TAG: socket.gethostname()})
     for past in running.get_runs(active):
         pid = int(past.tags.get(PID_TAG, "0"))
-        if pid != os.getpid() and not psutil.pid_exists(pid):
+        if past.tags.get(BORN_TAG) != _born(pid):
             running.report_run_failed(past, f"its process {pid} is gone; run it again, what was computed is kept")
+
+
+def _born(pid: int) -> str:
+    """When a process started: a number may be given to another process later."""
+    try:
+        return f"{psutil.Process(pid).create_time():.0f}"
+    except psutil.Error:
+        return ""

@@ -6,6 +6,7 @@ from rag_eval_pipeline.orchestration.changes import Cursor, look
 from rag_eval_pipeline.orchestration.jobs import EVALUATE
 from rag_eval_pipeline.orchestration.partitions import SUBJECTS
 from rag_eval_pipeline.release.evaluation import failed_manifest
+from rag_eval_pipeline.release.publish import publish
 from rag_eval_pipeline.stages.subject import Subject
 from rag_eval_pipeline.warehouse.home import Home
 
@@ -50,10 +51,11 @@ def failed_runs(context: dg.RunFailureSensorContext) -> None:
 
 
 def record_failure(key: str, stopped_at: str) -> str | None:
-    """Write the failed manifest; returns why it could not be written, where the subject itself is refused."""
+    """Write the failed manifest and show it; returns why it could not be written, where the subject itself is refused."""
     try:
         subject = Subject.open(Home.find(), key)
     except ValueError as error:
         return str(error)
     subject.manifests.write(failed_manifest(subject, stopped_at))
+    publish(subject.home)
     return None

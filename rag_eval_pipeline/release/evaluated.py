@@ -20,6 +20,7 @@ from rag_eval_pipeline.attribution.tables import (
     EvidenceUnits,
     LossWaterfall,
 )
+from rag_eval_pipeline.engine.kills import reached
 from rag_eval_pipeline.measures.metric import Metric
 from rag_eval_pipeline.release.redaction import PiiTerms, pii_terms
 from rag_eval_pipeline.release.scorecard import Scorecard, scorecard
@@ -155,5 +156,9 @@ def evaluate(step: Evaluated, subject: Subject) -> tuple[list[Any], bool]:
     present = [subject.find_kept(name) for name in step.tables]
     if all(present):
         return present, True
+    reached(step.name)
     made = step.run(subject)
-    return [subject.keep(schema, made[name_of(schema)]) for schema in step.writes], False
+    reached(f"{step.name}:before_write")
+    kept = [subject.keep(schema, made[name_of(schema)]) for schema in step.writes]
+    reached(f"{step.name}:after_write")
+    return kept, False

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rag_eval_pipeline.release.evaluated import schemas
 from rag_eval_pipeline.release.redaction import TERMS
 from rag_eval_pipeline.warehouse import publish as database
 from rag_eval_pipeline.warehouse.home import Home
-from rag_eval_pipeline.warehouse.manifests import Manifests
+from rag_eval_pipeline.warehouse.manifests import Manifest, Manifests
 from rag_eval_pipeline.warehouse.redact import Redactor
 from rag_eval_pipeline.warehouse.store import Store, Stored
 
@@ -14,12 +16,17 @@ from rag_eval_pipeline.warehouse.store import Store, Stored
 def publish(home: Home) -> database.Published:
     """Bring `rag_eval.duckdb` up to the manifests."""
     manifests = Manifests(home.manifests)
-    evaluations = manifests.all()
+    evaluations = [_showable(manifest) for manifest in manifests.all()]
     shown = {name: schema for name, schema in schemas().items() if name != TERMS}
     accepted = {corpus: manifests.accepted(corpus) for corpus in {m.key.partition("@")[0] for m in evaluations}}
     return database.publish(
         home.database, evaluations, accepted, shown, Store(home.store), lambda subject: redactor(home, subject)
     )
+
+
+def _showable(manifest: Manifest) -> Manifest:
+    """A run that stopped before its personal strings were collected is listed, but none of its texts can be redacted."""
+    return manifest if TERMS in manifest.tables else replace(manifest, tables={})
 
 
 def redactor(home: Home, subject: str) -> Redactor:

@@ -14,8 +14,10 @@ from typing import Any
 
 import polars as pl
 
+from rag_eval_pipeline.corpus.gold import Gold
 from rag_eval_pipeline.corpus.keys import Key
 from rag_eval_pipeline.corpus.version import CorpusVersion, load_version
+from rag_eval_pipeline.engine.kills import reached
 from rag_eval_pipeline.engine.limits import Limits
 from rag_eval_pipeline.engine.plugins import is_import_path
 from rag_eval_pipeline.stages.graph import PRODUCER, STAGES, configure, identity, inputs_of
@@ -193,14 +195,17 @@ class Subject:
             return [stored for stored in present if stored], True, runtime
         if stage.name == "source":
             self.manifests.freeze(self.key.subject, self.version.documents_hash)
+        reached(stage.name)
         known = {name: self.frame(name) for name in stage.reads} | self.outside()
         made = stage.door("transform", "run")(inputs_of(stage, known), self.configs[stage.name], runtime)
         if missing := set(stage.tables) - set(made):
             raise RuntimeError(f"stage {stage.name} did not write {sorted(missing)}")
+        reached(f"{stage.name}:before_write")
         stored = [
             self.store.write(schema, made[name_of(schema)], self.key.subject, self.ids[stage.name])
             for schema in stage.writes
         ]
+        reached(f"{stage.name}:after_write")
         return stored, False, runtime
 
     def measure(self, stage: Stage, extra: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -213,9 +218,11 @@ class Subject:
 
     def identified(self, stage: str, rows: pl.DataFrame) -> pl.DataFrame:
         """Measured rows with the identity of this evaluation and the slices of their items."""
-        queries = self.version.gold.queries.select(
+        gold = self.version.gold
+        classes = _query_classes(gold, self.frame("documents"))
+        queries = gold.queries.join(classes, on="query_id", how="left").select(
             pl.lit("query").alias("item_type"), pl.col("query_id").alias("item_id"),
-            "intent", "language", "answerable", "tags", "split",
+            "intent", "language", "doc_class", "answerable", "tags", "split",
         )  # fmt: skip
         documents = self.frame("documents").select(
             pl.lit("document").alias("item_type"), pl.col("doc_id").alias("item_id"), "doc_class", "language"
@@ -281,6 +288,17 @@ def quality_table(stage: str) -> type[Table]:
     """The schema of a room's quality table: the tidy base under the room's name."""
     schema = type(f"{stage.capitalize()}Quality", (Measurements,), {})
     return table(f"{stage}_quality", f"Measurements of the {stage} room: one row an item and metric.")(schema)
+
+
+def _query_classes(gold: Gold, documents: pl.DataFrame) -> pl.DataFrame:
+    """query_id, doc_class of queries all of whose labelled documents are of one class."""
+    labelled = [
+        gold.evidence.select("query_id", "doc_id"),
+        gold.qrels.filter(pl.col("grade") > 0).select("query_id", "doc_id"),
+    ]
+    found = pl.concat(labelled).join(documents.select("doc_id", "doc_class"), on="doc_id")
+    classes = found.group_by("query_id").agg(pl.col("doc_class").unique())
+    return classes.filter(pl.col("doc_class").list.len() == 1).with_columns(pl.col("doc_class").list.first())
 
 
 def _import_paths(value: Any) -> set[str]:

@@ -78,45 +78,59 @@ def _tree(path: Path) -> ast.Module:
 
 
 def _normalised(path: Path) -> str:
-    return _unparse(path, path.stat().st_mtime_ns)
+    return _read(path, path.stat().st_mtime_ns)[0]
+
+
+def _imports(path: Path, package: str) -> list[str]:
+    return list(_ours(_read(path, path.stat().st_mtime_ns)[1], package))
 
 
 @cache
-def _unparse(path: Path, _mtime: int) -> str:
+def _read(path: Path, _mtime: int) -> tuple[str, tuple[tuple[str, str | None], ...]]:
+    """A file's code without docstrings, and what it imports at run time: (module, name or None). Parsed once a process."""
     tree = _tree(path)
-    for node in ast.walk(tree):
+    imports: list[tuple[str, str | None]] = []
+    for node in _runtime_statements(tree):
+        if isinstance(node, ast.Import):
+            imports += [(alias.name, None) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            imports += [(node.module, alias.name) for alias in node.names]
+    for node in _statements(tree):
         if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and ast.get_docstring(
             node, clean=False
         ):
             node.body = node.body[1:] or [ast.Pass()]
-    return ast.unparse(tree)
+    return ast.unparse(tree), tuple(imports)
 
 
-def _imports(path: Path, package: str) -> list[str]:
-    return list(_imported(path, path.stat().st_mtime_ns, package))
-
-
-@cache
-def _imported(path: Path, _mtime: int, package: str) -> tuple[str, ...]:
+def _ours(imports: Iterable[tuple[str, str | None]], package: str) -> Iterable[str]:
     names: set[str] = set()
-    for node in _runtime_nodes(_tree(path)):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                ours = node.module.partition(".")[0] == package
-                names.add(inner if ours and _source(inner) else node.module)
-    return tuple(sorted(n for n in names if n.partition(".")[0] == package and _source(n)))
-
-
-def _runtime_nodes(tree: ast.AST) -> Iterable[ast.AST]:
-    """All nodes but those that only a type checker sees."""
-    for child in ast.iter_child_nodes(tree):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-            for branch in child.orelse:
-                yield branch
-                yield from _runtime_nodes(branch)
+    for module, name in imports:
+        if module.partition(".")[0] != package:
             continue
-        yield child
-        yield from _runtime_nodes(child)
+        inner = f"{module}.{name}" if name else module
+        names.add(inner if _source(inner) else module)
+    return sorted(n for n in names if _source(n))
+
+
+def _statements(node: ast.AST) -> Iterable[ast.AST]:
+    """The node and every statement in it: expressions hold neither imports nor docstrings."""
+    stack: list[ast.AST] = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        stack += [child for child in ast.iter_child_nodes(current) if isinstance(child, _HOLDERS)]
+
+
+_HOLDERS = (ast.stmt, ast.excepthandler, ast.match_case)
+
+
+def _runtime_statements(tree: ast.Module) -> Iterable[ast.AST]:
+    """All statements but those that only a type checker sees."""
+    stack: list[ast.AST] = [tree]
+    while stack:
+        current = stack.pop()
+        yield current
+        hidden = isinstance(current, ast.If) and "TYPE_CHECKING" in ast.unparse(current.test)
+        children = current.orelse if hidden else ast.iter_child_nodes(current)  # type: ignore[attr-defined]
+        stack += [child for child in children if isinstance(child, _HOLDERS)]

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from rag_eval_pipeline.engine.kills import reached
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -53,7 +55,7 @@ class Manifests:
         path = self._path(manifest.key, manifest.evaluation_id)
         if manifest.status == "failed" and path.is_file() and self._read(path).status == "complete":
             return path
-        _replace(path, asdict(manifest))
+        _replace(path, asdict(manifest), "manifest")
         return path
 
     def all(self) -> list[Manifest]:
@@ -115,8 +117,9 @@ class Manifests:
         return Manifest(**json.loads(path.read_text("utf-8")))
 
 
-def _replace(path: Path, value: dict[str, Any]) -> None:
+def _replace(path: Path, value: dict[str, Any], what: str = "mark") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f".{uuid.uuid4().hex}.tmp"
     temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True, default=str), "utf-8")
+    reached(f"{what}:temporary")
     temporary.replace(path)

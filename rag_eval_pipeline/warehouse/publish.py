@@ -19,6 +19,7 @@ from typing import Any
 import polars as pl
 from filelock import FileLock
 
+from rag_eval_pipeline.engine.kills import reached
 from rag_eval_pipeline.warehouse.manifests import Manifest
 from rag_eval_pipeline.warehouse.redact import Redactor
 from rag_eval_pipeline.warehouse.store import Store, Stored
@@ -69,6 +70,7 @@ def publish(
         if database.exists() and not _shows_too_much(database, wanted, redactors):
             shutil.copyfile(database, building)
         counts = _build(building, manifests, accepted, schemas, store, wanted, redactors)
+        reached("database:temporary")
         building.replace(database)
     return Published(database, len(manifests), *counts, database.stat().st_size)
 
@@ -87,6 +89,7 @@ def _build(
     with duckdb.connect() as con:
         con.sql(f"ATTACH '{str(path).replace(chr(39), chr(39) * 2)}' AS published (STORAGE_VERSION '{STORAGE}')")
         con.sql("USE published")
+        con.begin()  # one transaction: a commit a statement would be a sync of the disk a statement
         con.sql(
             "CREATE TABLE IF NOT EXISTS _published (table_name VARCHAR, declaration VARCHAR, corpus_version VARCHAR, id VARCHAR, "
             "content_hash VARCHAR, redaction VARCHAR, rows BIGINT)"
@@ -94,6 +97,7 @@ def _build(
         added, kept = _sync(con, wanted, schemas, store, redactors)
         _replace_evaluations(con, manifests, accepted)
         _create_views(con, schemas, {table for table, _, _ in wanted})
+        con.commit()
         con.sql("CHECKPOINT published")
     return added, kept
 

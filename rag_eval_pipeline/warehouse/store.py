@@ -16,6 +16,7 @@ from typing import Literal
 import fsspec
 import polars as pl
 
+from rag_eval_pipeline.engine.kills import reached
 from rag_eval_pipeline.warehouse.table import Table, conform, name_of, volatile_columns
 
 IdKind = Literal["pipeline_id", "evaluation_id"]
@@ -66,7 +67,7 @@ class Store:
                 "threads or order; or, if a library changed without its version, remove the folder and run again."
             )
         if not present:
-            self._put(path, data)
+            self._put(path, data, name_of(schema))
         return Stored(name_of(schema), path, content, frame.height)
 
     def find(self, table: str, subject: str, id_: str, kind: IdKind = "pipeline_id") -> Stored | None:
@@ -113,7 +114,7 @@ class Store:
         source = path if self._local else io.BytesIO(self.fs.cat_file(path))
         return int(pl.scan_parquet(source, hive_partitioning=False).select(pl.len()).collect().item())
 
-    def _put(self, path: str, data: bytes) -> None:
+    def _put(self, path: str, data: bytes, table: str) -> None:
         if not self._local:  # object stores put a whole object or nothing
             self.fs.pipe_file(path, data)
             return
@@ -121,6 +122,7 @@ class Store:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.parent / f".{uuid.uuid4().hex}.tmp"
         temporary.write_bytes(data)
+        reached(f"{table}:temporary")
         temporary.replace(target)
 
 

@@ -1,0 +1,105 @@
+"""The demo corpus end to end: the second version loses at the stages of its manifest, and nothing personal is shown."""
+
+import re
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+
+from rag_eval_pipeline.text.offsets import OffsetMap
+from rag_eval_pipeline_tests.integration.house import Run, home_of
+
+ROOT = Path(__file__).parents[2]
+HEALTHY, FAULTY = "nimbara@2026-09", "nimbara@2026-10"
+
+pytestmark = [pytest.mark.full, pytest.mark.integration]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    home = home_of(tmp_path_factory.mktemp("demo"))
+    shutil.copytree(ROOT / "data" / "corpora" / "nimbara", home.corpora / "nimbara")
+    return {key: Run(home, key, database=True, workers=2) for key in (HEALTHY, FAULTY)}
+
+
+def faults():
+    return yaml.safe_load((ROOT / "data" / "generator" / "faults.yaml").read_text("utf-8"))
+
+
+def fate(run, k):
+    return run.frame("evidence_fate").filter((pl.col("retriever") == "hybrid") & (pl.col("k") == k))
+
+
+def recall(run, k=10):
+    rows = run.frame("loss_waterfall").filter(
+        (pl.col("retriever") == "hybrid") & (pl.col("k") == k) & (pl.col("slice_name") == "all")
+    )
+    return rows["recall"][0]
+
+
+def test_the_books_of_both_versions_balance(runs):
+    for run in runs.values():
+        run.check_books()
+
+
+def test_the_first_version_is_healthy_and_the_second_is_not(runs):
+    assert recall(runs[HEALTHY]) >= 0.95
+    assert recall(runs[FAULTY]) <= recall(runs[HEALTHY]) - 0.1
+
+
+@pytest.mark.parametrize("fault", faults(), ids=lambda fault: fault["fault"])
+def test_a_fault_is_blamed_on_its_stage(runs, fault):
+    ks = [k for k in (1, 3, 5, 10) if k >= fault["from_k"] and (fault["to_k"] is None or k <= fault["to_k"])]
+    for k in ks:
+        stages = {
+            f"{q}/{e}": s
+            for q, e, s in fate(runs[FAULTY], k).select("query_id", "evidence_id", "first_loss_stage").iter_rows()
+        }
+        blamed = {unit: stages[unit] for unit in fault["units"]}
+        assert set(blamed.values()) == {fault["stage"]}, f"k={k}: {blamed}"
+
+
+def test_the_second_version_loses_at_six_stages_or_more(runs):
+    assert len({fault["stage"] for fault in faults()}) >= 6
+
+
+def test_unit_counts_equal_the_gold_lines(runs):
+    for run in runs.values():
+        gold = run.subject.version.gold
+        measured = gold.queries.filter(pl.col("split") == "test")["query_id"]
+        lines = gold.evidence.filter(pl.col("query_id").is_in(measured.implode())).height
+        assert run.frame("evidence_units").height == lines
+
+
+def test_no_labelled_personal_string_is_in_the_database(runs):
+    run = runs[FAULTY]
+    data = run.subject.home.database.read_bytes()
+    gold = run.subject.version.gold
+    texts = dict(gold.references.iter_rows())
+    labelled = {(doc, s["start"], s["end"]) for doc, spans in gold.pii.iter_rows() for s in spans}
+    strings = {texts[doc][start:end] for doc, start, end in labelled if doc in texts}
+    rest = "\n".join(_without(texts[doc], [(s, e) for d, s, e in labelled if d == doc]) for doc in texts)
+    checked = [term for term in strings if len(term) >= 6 and term not in rest]
+    assert len(checked) >= 10
+    for term in checked:
+        pattern = rb"(?<![\w])" + re.escape(term.encode()) + rb"(?![\w])"
+        assert not re.search(pattern, data), "a labelled personal string is in the DuckDB file"
+
+
+def test_predicted_spans_are_masked_where_they_stood(runs):
+    for run in runs.values():
+        masked = {row["doc_id"]: row for row in run.frame("masked").iter_rows(named=True)}
+        spans = run.frame("pii_spans")
+        assert spans.height
+        for doc_id, start, end in spans.select("doc_id", "start", "end").iter_rows():
+            for segment in OffsetMap(masked[doc_id]["offsets"]).segments:
+                if segment.exact:
+                    assert segment.src_end <= start or segment.src_start >= end
+
+
+def _without(text, spans):
+    for start, end in sorted(spans, reverse=True):
+        text = text[:start] + "\0" + text[end:]
+    return text
