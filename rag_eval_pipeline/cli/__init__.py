@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 app = typer.Typer(
     name="rag-eval",
@@ -17,6 +20,11 @@ app = typer.Typer(
 console = Console()
 errors = Console(stderr=True)
 
+REFUSED, BUG = 1, 70
+"""Exit codes: something of the user's is to be mended; something of ours is. (2 is a wrong command line.)"""
+DEBUG = "RAG_EVAL_DEBUG"
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
 
 def main() -> None:
     """Run a command; a refusal is a sentence on standard error and exit code 1, not a traceback."""
@@ -27,14 +35,34 @@ def main() -> None:
     except KeyboardInterrupt:
         errors.print("interrupted; what was computed is kept, run the command again to go on")
         sys.exit(130)
-    except (ValueError, LookupError, FileExistsError, FileNotFoundError) as error:
-        if isinstance(error, KeyError):
+    except BrokenPipeError:  # `rag-eval show … | head`: nobody listens any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as error:
+        if os.environ.get(DEBUG):
             raise
-        errors.print(f"[bold red]error:[/] {_escaped(error)}", highlight=False)
-        sys.exit(1)
+        sys.exit(_tell(error))
 
 
-def _escaped(error: Exception) -> str:
-    from rich.markup import escape
+def _tell(error: Exception) -> int:
+    """Say what went wrong; what nobody foresaw is told without its message, which may quote a document."""
+    from rag_eval_pipeline.engine.limits import EngineError, failure_of
 
-    return escape(str(error))
+    told = isinstance(error, ValueError | LookupError | OSError | EngineError) and not isinstance(
+        error, KeyError | IndexError | UnicodeError
+    )
+    if told:
+        errors.print(f"[bold red]error:[/] {plain(error)}", highlight=False, soft_wrap=True)
+        return REFUSED
+    errors.print(
+        f"[bold red]error:[/] a fault of rag-eval itself: {plain(failure_of(error).error)}. Nothing stored is lost. "
+        f"{DEBUG}=1 shows the traceback; please report it.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return BUG
+
+
+def plain(value: object) -> str:
+    """Text of others as a terminal may show it: no markup of ours, no signs that steer a terminal or turn text around."""
+    return escape(_UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), str(value)))

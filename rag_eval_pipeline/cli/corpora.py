@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rag_eval_pipeline.cli import app, console
+from rag_eval_pipeline.cli import app, console, plain
 from rag_eval_pipeline.cli.runs import KeyArgument
 from rag_eval_pipeline.corpus.keys import Key
 from rag_eval_pipeline.warehouse.home import Home
@@ -30,9 +30,10 @@ def init(
     home = Home.find()
     Key(corpus, version)  # an unfit name is refused with a slug before anything is made
     for path in init_corpus(home.corpora / corpus, version, tuple(language or LANGUAGES)):
-        console.print(f"made {path}")
+        console.print(f"made {plain(path)}", soft_wrap=True)
     console.print(
-        f"put documents into {home.corpora / corpus / version / 'documents'}, then: rag-eval validate {corpus}@{version}"
+        f"put documents into {plain(home.corpora / corpus / version / 'documents')}, then: rag-eval validate {corpus}@{version}",
+        soft_wrap=True,
     )
 
 
@@ -68,7 +69,7 @@ def import_(
     }  # fmt: skip
     report = import_corpus(format, src, Home.find().corpora, corpus, version, **options)
     for warning in report.warnings:
-        console.print(f"[yellow]warning:[/] {warning}", highlight=False)
+        console.print(f"[yellow]warning:[/] {plain(warning)}", highlight=False, soft_wrap=True)
     console.print(
         f"{report.key}: {report.n_documents} documents, {report.n_queries} queries, {report.n_units} labelled pieces"
     )
@@ -82,7 +83,7 @@ def validate(key: KeyArgument) -> None:
 
     subject = Subject.open(Home.find(), key)
     for warning in subject.version.warnings:
-        console.print(f"[yellow]warning:[/] {warning}", highlight=False)
+        console.print(f"[yellow]warning:[/] {plain(warning)}", highlight=False, soft_wrap=True)
     gold = subject.version.gold
     console.print(
         f"{subject.key.text} is valid: {subject.version.files.height} documents, {gold.queries.height} queries, "
@@ -113,8 +114,21 @@ def split(
         for folder in (home.corpora / version.key.corpus / "gold", version.folder / "gold"):
             if (folder / "queries.jsonl").is_file():
                 console.print(
-                    f"wrote {write_splits(folder / 'queries.jsonl', splits)} splits into {folder / 'queries.jsonl'}"
+                    f"wrote {write_splits(folder / 'queries.jsonl', splits)} splits into {plain(folder / 'queries.jsonl')}"
                 )
+
+
+def _shares(given: list[str]) -> dict[str, float]:
+    shares = {}
+    for item in given:
+        name, _, value = item.partition("=")
+        try:
+            shares[name] = float(value)
+        except ValueError:
+            raise ValueError(f"--share {item!r}: write split=share, such as dev=0.2") from None
+        if not 0 <= shares[name] <= 1:
+            raise ValueError(f"--share {item!r}: a share is between 0 and 1")
+    return shares
 
 
 @app.command()

@@ -8,7 +8,7 @@ import polars as pl
 import typer
 from rich.table import Table as RichTable
 
-from rag_eval_pipeline.cli import app, console
+from rag_eval_pipeline.cli import app, console, plain
 from rag_eval_pipeline.warehouse.home import Home
 
 KeyArgument = Annotated[str, typer.Argument(help="corpus@version or corpus@version#pipeline", show_default=False)]
@@ -59,7 +59,7 @@ def fate(key: KeyArgument, query_id: Annotated[str, typer.Argument(help="a query
     redactor = evaluation.redactor()
     units, ledger, fates = (evaluation.frame(name) for name in ("evidence_units", "evidence_ledger", "evidence_fate"))
     for line in story(query_id, units, ledger, fates, retriever, k):
-        console.print(redactor.text(line), markup=False, highlight=False)
+        console.print(plain(redactor.text(line)), highlight=False)
 
 
 @app.command()
@@ -89,11 +89,11 @@ def sql(
         _ask(home, query)
         return
     console.print("SQL on data/rag_eval.duckdb; `SHOW TABLES;` lists tables, an empty line ends.")
-    while line := console.input("[bold]sql>[/] ").strip():
+    while line := _line():
         try:
             _ask(home, line)
         except ValueError as error:
-            console.print(str(error), style="red", markup=False)
+            console.print(plain(error), style="red")
 
 
 @app.command()
@@ -130,7 +130,7 @@ def print_waterfalls(home: Home, keys: list[str], retriever: str | None = None, 
     table = RichTable(title="Where evidence recall was lost", title_justify="left")
     table.add_column("stage")
     for title, _ in columns:
-        table.add_column(title)
+        table.add_column(plain(title))
     names = list(dict.fromkeys(name for _, rows in columns for name in rows))
     for name in names:
         final = name == "served"
@@ -163,34 +163,69 @@ def _served(evaluation: object, retriever: str | None, k: int | None) -> tuple[s
     return chosen, cut
 
 
+def _line() -> str:
+    try:
+        return console.input("[bold]sql>[/] ").strip()
+    except EOFError:
+        return ""
+
+
+SQL_ROWS = 200
+SEALED: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": "false", "python_enable_replacements": "false", "lock_configuration": "true"}
+"""A question sees the database and nothing else: no files, no network, no variables of this program."""
+
+
 def _ask(home: Home, query: str) -> None:
+    """Print at most `SQL_ROWS` rows, and read no more: an answer may have more rows than memory holds."""
     import duckdb
 
     try:
-        with duckdb.connect(str(home.database), read_only=True) as con:
+        with duckdb.connect(str(home.database), read_only=True, config=SEALED) as con:
             answer = con.sql(query)
-            frame = None if answer is None else answer.pl()
+            if answer is None:
+                return
+            names, types = list(answer.columns), [str(kind) for kind in answer.types]
+            rows = answer.limit(SQL_ROWS + 1).fetchall()
     except duckdb.Error as error:
         raise ValueError(f"{error}") from error
-    if frame is not None:
-        console.print(_rich(frame, "", limit=200))
+    table = RichTable()
+    for name, kind in zip(names, types, strict=True):
+        table.add_column(
+            plain(name), justify="right" if kind in _NUMBERS or "DECIMAL" in kind else "left", overflow="fold"
+        )
+    for row in rows[:SQL_ROWS]:
+        table.add_row(*(_shown(value) for value in row))
+    if len(rows) > SQL_ROWS:
+        table.caption = f"the first {SQL_ROWS} rows; say LIMIT and OFFSET for others"
+    console.print(table)
+
+
+_NUMBERS = {
+    "TINYINT",
+    "SMALLINT",
+    "INTEGER",
+    "BIGINT",
+    "UTINYINT",
+    "USMALLINT",
+    "UINTEGER",
+    "UBIGINT",
+    "HUGEINT",
+    "FLOAT",
+    "DOUBLE",
+}
 
 
 def _rich(frame: pl.DataFrame, title: str, limit: int | None = ROWS) -> RichTable:
-    table = RichTable(title=title or None, title_justify="left")
+    table = RichTable(title=plain(title) or None, title_justify="left")
     for name, dtype in frame.schema.items():
-        table.add_column(name, justify="right" if dtype.is_numeric() else "left", overflow="fold")
+        table.add_column(plain(name), justify="right" if dtype.is_numeric() else "left", overflow="fold")
     shown = frame if limit is None else frame.head(limit)
     for row in shown.iter_rows():
-        table.add_row(
-            *("" if value is None else f"{value:.4g}" if isinstance(value, float) else _plain(value) for value in row)
-        )
+        table.add_row(*(_shown(value) for value in row))
     if shown.height < frame.height:
         table.caption = f"{frame.height - shown.height} more rows"
     return table
 
 
-def _plain(value: object) -> str:
-    from rich.markup import escape
-
-    return escape(str(value))
+def _shown(value: object) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else plain(value)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from rag_eval_pipeline.cli import app, console, errors
+from rag_eval_pipeline.cli import app, console, errors, plain
 from rag_eval_pipeline.cli.looking import print_waterfalls
 from rag_eval_pipeline.warehouse.home import Home
 
@@ -140,11 +140,11 @@ def _run(home: Home, key: str) -> bool:
         report = running.run(home, key, listen)
         progress.update(whole, total=1, completed=1)
     for warning in report.warnings:
-        console.print(f"[yellow]warning:[/] {warning}", highlight=False, markup=True)
+        console.print(f"[yellow]warning:[/] {plain(warning)}", highlight=False, soft_wrap=True)
     if report.success:
         console.print(f"{key}: evaluated in {time.monotonic() - started:.0f} s")
         return True
     errors.print(f"[bold red]{key} stopped at {report.stopped_at}[/]")
     for error in report.errors:
-        errors.print(error, highlight=False, markup=False)
+        errors.print(plain(error), highlight=False, soft_wrap=True)
     return False

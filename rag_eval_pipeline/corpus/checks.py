@@ -154,7 +154,11 @@ def _anchor(
 def _check_edges(start: int, end: int | None, text: str, place: Place, field: str, faults: Faults) -> None:
     """A span that cuts off an accent or half of a joined sign is most likely counted in other units."""
     for name, at in (("start", start), ("end", end)):
-        if at is not None and 0 < at < len(text) and (unicodedata.combining(text[at]) or JOINER in text[at - 1 : at + 1]):
+        if (
+            at is not None
+            and 0 < at < len(text)
+            and (unicodedata.combining(text[at]) or JOINER in text[at - 1 : at + 1])
+        ):
             faults.warn(
                 *place, f"{field}{name}", f"the number {at}, inside of a character with its marks",
                 "an edge between characters", "offsets count code points of the reference text",

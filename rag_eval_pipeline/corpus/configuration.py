@@ -194,7 +194,9 @@ def _check_names(value: Any, loc: Loc, marks: Marks, faults: Faults) -> bool:
 
 def _check_components(value: Any, loc: Loc, marks: Marks, faults: Faults) -> None:
     """The user's own components exist, as far as one can tell without importing them."""
-    for name, inner in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
+    for name, inner in (
+        value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
+    ):
         place = (*loc, name)
         component = name in COMPONENTS or (isinstance(name, int) and loc[-1] in COMPONENTS)
         if component and isinstance(inner, str) and is_import_path(inner) and not is_findable(inner):
@@ -233,7 +235,9 @@ def _read(layout: Layout, path: Path, marks: Marks, faults: Faults) -> dict[str,
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or type(error).__name__
         at = getattr(error, "position", None)
-        hint = "see that line" if mark else f"see character {at + 1} of the file" if at is not None else "see its values"
+        hint = (
+            "see that line" if mark else f"see character {at + 1} of the file" if at is not None else "see its values"
+        )
         faults.add(file, mark.line + 1 if mark else None, "", f"invalid YAML ({problem})", "valid YAML", hint)
         return {}
     if not isinstance(value, dict):

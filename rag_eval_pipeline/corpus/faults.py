@@ -90,7 +90,9 @@ class Faults:
     def unreadable(self, file: str, error: OSError) -> None:
         """Note a file or folder that the system does not let us read, or that is gone meanwhile."""
         reason = error.strerror or type(error).__name__
-        self.add(file, None, "", f"what can't be read ({reason})", "a readable one", "give read permission or remove it")
+        self.add(
+            file, None, "", f"what can't be read ({reason})", "a readable one", "give read permission or remove it"
+        )
 
     def suggest(self, file: str, name: str, known: Collection[str]) -> str:
         """`suggestion`, for the first few of a file and where there are not too many to compare with."""

@@ -108,3 +108,7 @@ class Gold:
         for name in (f.name for f in fields(self) if f.name in SCHEMAS):
             if (found := dict(getattr(self, name).schema)) != SCHEMAS[name]:
                 raise ValueError(f"gold {name}: expected columns {SCHEMAS[name]}, found {found}")
+
+    def measured(self, split: str) -> pl.DataFrame:
+        """The queries that are measured: those of the evaluated split."""
+        return self.queries.filter(pl.col("split") == split)

@@ -75,6 +75,8 @@ def load_labels(layout: Layout, faults: Faults) -> dict[str, Labels]:
     loaded = {name: Labels(name) for name in [*GOLD_LINES, *QRELS]}
     for own, folder in enumerate(layout.golds):
         if not folder.is_dir():
+            if folder.exists() or folder.is_symlink():
+                faults.add(layout.name(folder), None, "", "no folder", "a folder", "remove it, or make it a folder")
             continue
         if not layout.stays(folder):
             faults.add(layout.name(folder), None, "", "a link that leaves the corpus", "a folder of the corpus")

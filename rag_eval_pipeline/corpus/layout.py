@@ -109,6 +109,8 @@ def unsafe_id(doc_id: str) -> str:
 def walk(layout: Layout, root: Path, faults: Faults) -> Iterator[tuple[str, Path]]:
     """Files below `root` as (path below it with /, path), sorted; links that leave the corpus and odd files are faults."""
     if not root.is_dir():
+        if root.exists() or root.is_symlink():
+            faults.add(layout.name(root), None, "", "no folder", "a folder", "remove it, or make it a folder")
         return
     if not layout.stays(root):
         faults.add(layout.name(root), None, "", "a link that leaves the corpus", "a folder of the corpus", _COPY)
@@ -145,9 +147,7 @@ def _walk(
         elif not entry.is_file():
             faults.add(layout.name(path), None, "", "neither a file nor a folder", "a file", "remove it")
         elif not _utf8(entry.name) or not _utf8(str(path.relative_to(root))):
-            faults.add(
-                layout.name(path), None, "", "a file name that isn't UTF-8", "a UTF-8 name", "rename it"
-            )
+            faults.add(layout.name(path), None, "", "a file name that isn't UTF-8", "a UTF-8 name", "rename it")
         else:
             yield path.relative_to(root).as_posix(), path
 
@@ -157,9 +157,7 @@ def _good_link(layout: Layout, path: Path, faults: Faults) -> bool:
         faults.add(layout.name(path), None, "", "a link to nothing", "a file", "remove or mend the link")
         return False
     if not layout.stays(path):
-        faults.add(
-            layout.name(path), None, "", "a link that leaves the corpus", "a file of the corpus", _COPY
-        )
+        faults.add(layout.name(path), None, "", "a link that leaves the corpus", "a file of the corpus", _COPY)
         return False
     return True
 

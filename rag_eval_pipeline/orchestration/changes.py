@@ -92,7 +92,9 @@ def _look_at(home: Home, name: str, folder: Path, cursor: Cursor, tick: Tick) ->
         return
     try:
         subject = Subject.open(home, name)
-        run_key = digest([name, subject.version.documents_hash, subject.version.gold.hash, subject.ids])
+        run_key = digest(
+            [subject.version.documents_hash, subject.evaluation_id]
+        )  # gold, pipeline and measures are in it
     except (CorpusError, FrozenError) as error:
         tick.notes.append(f"{name}: {error}")
         return

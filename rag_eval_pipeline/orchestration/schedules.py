@@ -1,5 +1,6 @@
 """The nightly schedule: the newest version of every corpus, in full."""
 
+import re
 from collections.abc import Iterator
 
 import dagster as dg
@@ -22,7 +23,13 @@ def nightly(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest]:
     registered = set(context.instance.get_dynamic_partitions(SUBJECTS.name or ""))
     day = context.scheduled_execution_time.date().isoformat()
     for corpus in list_corpora(home.corpora):
-        keys = [f"{corpus}@{version}" for version in list_versions(home.corpora, corpus)]
+        versions = sorted(list_versions(home.corpora, corpus), key=_natural)
+        keys = [f"{corpus}@{version}" for version in versions if ".limit" not in version]
         known = [key for key in keys if key in registered]
         if known:
             yield dg.RunRequest(run_key=f"nightly:{known[-1]}:{day}", partition_key=known[-1])
+
+
+def _natural(version: str) -> list[tuple[int, str]]:
+    """The order of versions as people name them: v9 before v10, 2026-09 before 2026-10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", version)]

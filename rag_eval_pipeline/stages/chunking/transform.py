@@ -76,7 +76,7 @@ class ChunkingConfig(BaseModel):
     size: int = Field(256, ge=1)
     overlap: int = Field(32, ge=0)
     unit: Literal["tokens", "chars", "words"] = "tokens"
-    tokenizer: str = "bundled"
+    tokenizer: Literal["bundled", "words", "chars"] = "bundled"
     imported: bool = Field(False, alias="import")
 
     @field_validator("imported", mode="before")
@@ -118,11 +118,12 @@ def run(frames: Mapping[str, pl.DataFrame], config: ChunkingConfig, runtime: Run
         ValueError: an import that is absent, repeats an id, names unknown documents or has offsets outside of its text.
     """
     languages = frames["languages"].select("doc_id", pl.col("language").replace("und", None))
+    with_text = frames["masked"].filter(pl.col("text").str.len_bytes() > 0).select("doc_id")
     items = (
         frames["masked"]
         .select("doc_id", "text", pl.col("offsets").alias("masked"))
         .join(frames["cleaned"].select("doc_id", pl.col("offsets").alias("clean")), on="doc_id", how="left")
-        .join(_blocks(frames["blocks"]), on="doc_id", how="left")
+        .join(_blocks(frames["blocks"].join(with_text, on="doc_id", how="semi")), on="doc_id", how="left")
         .join(languages, on="doc_id", how="left")
         .sort("doc_id")
     )
@@ -198,6 +199,8 @@ def prepare(config: ChunkingConfig) -> None:
 def one(item: dict[str, Any], config: ChunkingConfig) -> Rows:
     """Chunks of one document."""
     text = item["text"]
+    if item["given"] is None and not text.strip():
+        return {"chunk_pieces": []}
     mapped = splitters.map_blocks(item["blocks"] or [], OffsetMap(item["masked"] or []), OffsetMap(item["clean"] or []))
     blocks = splitters.cover(text, mapped)
     source = Source(text, get_tokenizer(config.counted_by), item["language"])
@@ -206,8 +209,6 @@ def one(item: dict[str, Any], config: ChunkingConfig) -> Rows:
         return _place_all(item["given"], text, source, outline)
     if is_import_path(config.splitter):
         return _place_all(_own(config.splitter, item, blocks), text, source, outline)
-    if not text.strip():
-        return {"chunk_pieces": []}
     ranges = BUILT_IN[config.splitter](source, config.size, config.overlap, blocks)
     trimmed = _distinct(_trim(text, start, end) for start, end in ranges)
     rows = [_row(text[start:end], start, end, source, outline) for start, end in trimmed]

@@ -32,9 +32,7 @@ def measure(frames: Mapping[str, pl.DataFrame], gold: Gold, config: ContextConfi
     NULL with `no_gold` or `ineligible` (recall), `empty_context` (compression); a query that was never asked is
     `missing_run` (0).
     """
-    queries = (
-        gold.queries.filter(pl.col("split") == settings.evaluate.split).select("query_id", "principal").sort("query_id")
-    )
+    queries = gold.measured(settings.evaluate.split).select("query_id", "principal").sort("query_id")
     serve = served(frames["ranked_runs"], config)
     contexts = _by_query(frames["contexts"].sort("query_id", "position"))
     asked = set(frames["prepared_queries"]["query_id"])

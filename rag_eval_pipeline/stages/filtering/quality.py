@@ -49,7 +49,7 @@ Value = tuple[float | None, str, float | None, float | None]
 def measure(
     frames: Mapping[str, pl.DataFrame], gold: Gold, config: FilteringConfig, settings: Settings
 ) -> pl.DataFrame:
-    """Rows of every query, and of every query × list for entitlement.
+    """Rows of every query of the split, and of every such query × list for entitlement.
 
     NULL: `no_gold` (nothing labelled), `no_eligible_gold` (the caller may see none of it), `gold_absent` (it is not in this
     version), `not_applicable` (no extractor), `empty_admitted` and `empty_correct` (a ratio of nothing).
@@ -59,7 +59,7 @@ def measure(
     for name in LISTS:
         if name in frames:
             found = entitlement_violations(documents, gold.queries, gold.principals, frames[name])
-            rows.extend(_violation_rows(name, found, gold.queries["query_id"]))
+            rows.extend(_violation_rows(name, found, gold.measured(settings.evaluate.split)["query_id"]))
     return measurements(rows)
 
 
@@ -135,7 +135,7 @@ def _filter_rows(
     sets = _Sets(documents, gold)
     labelled = gold_documents(gold, settings.evaluate.rel_level)
     filters = {row["query_id"]: row for row in applied.iter_rows(named=True)}
-    wanted = gold.queries.select("query_id", "principal", "filter").sort("query_id")
+    wanted = gold.measured(settings.evaluate.split).select("query_id", "principal", "filter").sort("query_id")
     for query_id, principal, correct in wanted.iter_rows():
         row = filters.get(query_id)
         if row is None:

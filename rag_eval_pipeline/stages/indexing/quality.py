@@ -32,7 +32,7 @@ METRICS: tuple[Metric, ...] = (
 
 
 def measure(frames: Mapping[str, pl.DataFrame], gold: Gold, config: IndexingConfig, settings: Settings) -> pl.DataFrame:
-    """`ann_recall` by query and k (each of `evaluate.k`, and each depth of a dense lane), and the size of the index.
+    """`ann_recall` by query of the split and k (each of `evaluate.k`, and each depth of a dense lane), and the size of the index.
 
     No rows where no lane searches vectors. A query without a vector is `missing_embedding`, one whose filter admits no
     vector `nothing_admitted`, and all are `no_index` where no chunk could be indexed.
@@ -40,8 +40,9 @@ def measure(frames: Mapping[str, pl.DataFrame], gold: Gold, config: IndexingConf
     if not config.enabled:
         return pl.DataFrame(schema=ROW)
     depths = sorted({*settings.evaluate.cuts, *_depths(settings)})
-    expected = sorted({*gold.queries["query_id"], *frames["query_embeddings"]["query_id"]})
-    values = dict(_recalls(frames, depths))
+    expected = gold.measured(settings.evaluate.split)["query_id"].sort()
+    asked = frames["query_embeddings"].filter(pl.col("query_id").is_in(expected.implode()))
+    values = dict(_recalls({**frames, "query_embeddings": asked}, depths))
     state = "no_index" if frames["index_files"].is_empty() else "missing_embedding"
     rows = []
     for query_id in expected:

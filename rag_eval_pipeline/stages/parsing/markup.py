@@ -14,7 +14,7 @@ from lxml import html as lxml_html
 
 from rag_eval_pipeline.corpus.decoding import decode
 from rag_eval_pipeline.engine.limits import Refusal
-from rag_eval_pipeline.stages.parsing.reading import Cell, Grid, Reading, clean
+from rag_eval_pipeline.stages.parsing.reading import Cell, Grid, Reading, clean, refuse_binary
 
 UNSEEN = frozenset(
     [
@@ -101,7 +101,9 @@ _SPACE = re.compile(r"[ \t\n\r\f\v]+")
 
 def read_html(path: Path, config: Any) -> Reading:
     """Visible text by blocks, data tables, and the decoded page itself."""
-    page = clean(decode_html(path.read_bytes()))
+    page = decode_html(path.read_bytes())
+    refuse_binary(page)
+    page = clean(page)
     reading = Reading("lxml", html=page)
     root = _tree(page)
     if root is not None:

@@ -18,6 +18,8 @@ from rag_eval_pipeline.engine.limits import Refusal
 from rag_eval_pipeline.stages.parsing import ocr
 from rag_eval_pipeline.stages.parsing.reading import SOFT_HYPHENS, Cell, Grid, Reading, join_lines
 
+HEAD = 1024
+"""Bytes at the start of a file in which its mark must stand."""
 END_MARK = 4096
 """Bytes at the end of a file in which its end mark must stand."""
 RULES = 3
@@ -87,6 +89,8 @@ def _open(path: Path) -> Any:
     import pypdfium2
 
     with path.open("rb") as stream:
+        if b"%PDF-" not in stream.read(HEAD):
+            raise Refusal("error", "no pdf (it has no %PDF mark): hand it in under its own format")
         stream.seek(max(path.stat().st_size - END_MARK, 0))
         truncated = b"%%EOF" not in stream.read()
     try:
@@ -108,7 +112,7 @@ def _pages(document: Any, path: Path, reading: Reading) -> Iterator[Page]:
     import pypdfium2.raw as pdfium
 
     for number in range(1, len(document) + 1):
-        page = document[number - 1]
+        page = _page(document, number)
         kinds = Counter(entry.type for entry in page.get_objects(max_depth=3))
         tables: list[tuple[tuple[float, float, float, float], Grid]] = []
         if kinds[pdfium.FPDF_PAGEOBJ_PATH] >= RULES and page.get_rotation() == 0:
@@ -123,6 +127,17 @@ def _pages(document: Any, path: Path, reading: Reading) -> Iterator[Page]:
         found.scanned = visible < SCANNED_BELOW and kinds[pdfium.FPDF_PAGEOBJ_IMAGE] > 0
         page.close()
         yield found
+
+
+def _page(document: Any, number: int) -> Any:
+    import pypdfium2
+
+    try:
+        return document[number - 1]
+    except pypdfium2.PdfiumError as error:  # a loop in the page tree, or a count that its pages belie
+        raise Refusal(
+            "error", f"the pdf is broken: page {number} of {len(document)} cannot be read; hand in a whole copy"
+        ) from error
 
 
 def _items(page: Any, tables: Sequence[tuple[tuple[float, float, float, float], Grid]]) -> list[Line | Grid]:

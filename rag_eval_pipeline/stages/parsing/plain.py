@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_eval_pipeline.corpus.decoding import decode
-from rag_eval_pipeline.stages.parsing.reading import Cell, Grid, Reading, clean
+from rag_eval_pipeline.stages.parsing.reading import Cell, Grid, Reading, clean, refuse_binary
 
 _PARAGRAPH = re.compile(r"\S[^\n]*(?:\n[^\S\n]*\S[^\n]*)*")
 _NUMBER = re.compile(r"^[\s$€£%+-]*\d[\d.,\s]*[\s$€£%]*$")
@@ -135,4 +135,11 @@ def _markdown() -> Any:
 
 
 def _decoded(path: Path) -> str:
-    return clean(decode(path.read_bytes())[0])
+    """The file's text.
+
+    Raises:
+        Refusal: it is none.
+    """
+    text = decode(path.read_bytes())[0]
+    refuse_binary(text)
+    return clean(text)

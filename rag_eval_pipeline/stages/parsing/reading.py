@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from rag_eval_pipeline.engine.limits import Refusal
+
 Rows = dict[str, list[dict[str, Any]]]
+MAX_BLOCKS = 250_000
+"""Blocks of one document; every later stage holds them all in memory."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -55,6 +59,23 @@ def _cell(cell: Cell) -> str:
     return f"<{tag}{spans}>{escape(' '.join(cell.text.split()), quote=False)}</{tag}>"
 
 
+def refuse_binary(text: str) -> None:
+    """Bytes of no text, decoded all the same, are one tenth control characters and more.
+
+    NUL doesn't count: it stands between the letters of UTF-16 without a mark, and is left out.
+
+    Raises:
+        Refusal: this is such a text.
+    """
+    if len(_CONTROLS.findall(text)) > BINARY * len(text):
+        raise Refusal("error", "binary data under the name of a text file: hand it in under its own format")
+
+
+BINARY = 0.1
+"""Terminal logs, full of colour codes, stay below."""
+_CONTROLS = re.compile("[\x01-\x08\x0e-\x1f\x7f-\x9f]")
+
+
 def clean(text: str) -> str:
     """LF line ends, no NUL, no lone surrogates: what every later stage and file format can hold."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
@@ -89,7 +110,13 @@ class Reading:
         return self._parts[0] if self._parts else ""
 
     def mark(self, kind: str, start: int, end: int, level: int | None = None, page: int | None = None) -> None:
-        """A block over text that is already there."""
+        """A block over text that is already there.
+
+        Raises:
+            Refusal: there are too many.
+        """
+        if len(self.blocks) >= MAX_BLOCKS:
+            raise Refusal("too_large", f"more than {MAX_BLOCKS} paragraphs: split the document")
         self.blocks.append(
             {"block": len(self.blocks), "kind": kind, "level": level, "page": page, "start": start, "end": end}
         )

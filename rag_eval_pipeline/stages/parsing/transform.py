@@ -11,6 +11,8 @@ from typing import Any, Literal, Protocol
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from rag_eval_pipeline.corpus.faults import several
+from rag_eval_pipeline.corpus.fingerprints import sha256_file
 from rag_eval_pipeline.engine.limits import Limits, Refusal
 from rag_eval_pipeline.engine.plugins import is_import_path, load
 from rag_eval_pipeline.stages.parsing import ocr
@@ -34,6 +36,8 @@ READERS: dict[str, Callable[[Path, Any], Reading]] = {
     "image": read_image,
 }
 """Medium (documents.media) -> reader."""
+CHANGED = "changed"
+"""Never a row: the stage refuses to go on."""
 UNREAD = {"unreadable": "missing"}
 """Status here of documents that source could not hand on, where it has another name there."""
 
@@ -118,7 +122,7 @@ def run(frames: Mapping[str, pl.DataFrame], config: ParsingConfig, runtime: Runt
 
     Raises:
         ValueError: an import without outputs/parsed.jsonl or with unknown documents or offsets; an OCR engine or language
-            that is not installed.
+            that is not installed; documents that changed since the version was loaded.
     """
     documents = frames["documents"]
     writes = (Parsed, Blocks, ParsedTables)
@@ -133,6 +137,11 @@ def run(frames: Mapping[str, pl.DataFrame], config: ParsingConfig, runtime: Runt
         "parsing", one, items, config, reads=["content_hash", "media"], writes=writes, failed=failed,
         limits=Limits(config.seconds, config.memory_mb),
     )  # fmt: skip
+    if len(changed := made["parsed"].filter(pl.col("status") == CHANGED)):
+        raise ValueError(
+            f"{len(changed)} documents changed while the version was read ({several(changed['doc_id'])}): put the old "
+            "files back and run again, or keep the new ones as a new version (rag-eval bump)"
+        )
     others = documents.filter(pl.col("status") != "ok").select("doc_id", "status", "error")
     unread = {doc_id: failed({}, UNREAD.get(status, status), error) for doc_id, status, error in others.iter_rows()}
     rest = _frames(unread)
@@ -145,6 +154,8 @@ _SCHEMAS = {"parsed": Parsed, "blocks": Blocks, "parsed_tables": ParsedTables}
 def one(item: dict[str, Any], config: ParsingConfig) -> Rows:
     """Read one document. A file that is refused gives a row with its status."""
     started = time.monotonic()
+    if not Path(item["file"]).is_file():  # opening a pipe would wait forever
+        raise Refusal(CHANGED, "the file is gone, or is no file any more")
     try:
         if is_import_path(config.parser):
             reading = _by_user(Path(item["file"]), config)
@@ -153,8 +164,28 @@ def one(item: dict[str, Any], config: ParsingConfig) -> Rows:
     except Refusal as refusal:
         if refusal.status == "timeout":  # may pass the next time: a failure, not a result to remember
             raise
+        _refuse_changed(item)
         return failed(item, refusal.status, refusal.message)
+    except Exception:
+        _refuse_changed(item)
+        raise
+    _refuse_changed(item)
     return reading.rows(time.monotonic() - started)
+
+
+def _refuse_changed(item: dict[str, Any]) -> None:
+    """What was read is remembered under the hash that the file had when the version was loaded.
+
+    Raises:
+        Refusal: it has another one now.
+    """
+    file, known = Path(item["file"]), item.get("content_hash")
+    try:
+        same = known is None or (file.is_file() and sha256_file(file) == known)
+    except OSError:
+        same = False
+    if not same:
+        raise Refusal(CHANGED, "the file changed after the version was loaded")
 
 
 def failed(item: dict[str, Any], status: str, error: str | None) -> Rows:
@@ -197,6 +228,8 @@ def _imported(documents: pl.DataFrame, output: pl.DataFrame | None) -> dict[str,
     for row in output.iter_rows(named=True):
         try:
             rows[row["doc_id"]] = _given("import", row).rows()
+        except Refusal as refusal:
+            rows[row["doc_id"]] = failed({}, refusal.status, refusal.message)
         except ValueError as error:
             raise ValueError(f"outputs/parsed.jsonl: document {row['doc_id']}: {error}") from error
     for doc_id in documents["doc_id"]:

@@ -44,9 +44,14 @@ def read_docx(path: Path, config: Any) -> Reading:
         document = docx.Document(str(path))
     except (PackageNotFoundError, KeyError, ValueError, zipfile.BadZipFile, etree.XMLSyntaxError) as error:
         raise Refusal("error", f"{type(error).__name__}: not a whole Word document") from error
+    body = getattr(document.element, "body", None)
+    if body is None:
+        raise Refusal("error", "not a whole Word document (it has no body)")
+    if document.element.getroottree().docinfo.internalDTD is not None:  # what its entities stand for would be lost
+        raise Refusal("error", "the Word file declares entities, which its format forbids: save it anew in Word")
     reading = Reading("python-docx")
     styles = _Styles(document)
-    for element in _body(document.element.body):
+    for element in _body(body):
         if element.tag == f"{_W}p":
             kind, level = styles.kind(element)
             reading.add(kind, _text(element), level)

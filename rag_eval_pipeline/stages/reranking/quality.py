@@ -32,7 +32,7 @@ def measure(
 
     NULL with `no_gold`, `ineligible`, `no_relevant`, or `no_candidates` (the reranker was given nothing).
     """
-    queries = gold.queries.filter(pl.col("split") == settings.evaluate.split).select("query_id", "principal")
+    queries = gold.measured(settings.evaluate.split).select("query_id", "principal")
     ranked = frames["ranked_runs"].join(queries.select("query_id"), on="query_id", how="semi")
     seen = ranked.filter(pl.col("rank_before") <= pl.col("input_size"))
     units, pieces = frames["evidence_units"], frames["evidence_pieces"]

@@ -48,7 +48,7 @@ def measure(
     Status: `scored`; `missing_run` (0: an imported run lacks the query); NULL with `no_gold`, `no_relevant` (judged, nothing
     relevant) or `ineligible` (all gold is out of the caller's sight).
     """
-    queries = gold.queries.filter(pl.col("split") == settings.evaluate.split).select("query_id", "principal")
+    queries = gold.measured(settings.evaluate.split).select("query_id", "principal")
     lists = frames["ranked_runs"].join(queries.select("query_id"), on="query_id", how="semi")
     expected = _expected(queries, lists, frames, config, settings)
     units = frames["evidence_units"].join(queries.select("query_id"), on="query_id", how="semi")

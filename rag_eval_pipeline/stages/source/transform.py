@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from stat import S_ISREG
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
@@ -32,6 +33,13 @@ MAGIC = (
     (b"GIF8", "image"),
     (b"PK\x03\x04", "zip"),
     (b"\xd0\xcf\x11\xe0", "ole"),
+    (b"\x1f\x8b\x08", "other"),  # gzip
+    (b"BZh", "other"),
+    (b"\xfd7zXZ\0", "other"),
+    (b"7z\xbc\xaf'\x1c", "other"),
+    (b"\x28\xb5\x2f\xfd", "other"),  # zstandard
+    (b"Rar!\x1a\x07", "other"),
+    (b"\x7fELF", "other"),
 )
 HEAD = 4096
 """Bytes that are looked at."""
@@ -72,6 +80,8 @@ def run(frames: Mapping[str, pl.DataFrame], config: SourceConfig, runtime: Runti
 def _look(file: Path, path: str, size: int, config: SourceConfig) -> tuple[str, str, str | None]:
     """Medium, status and error of one file; reads no more than its head."""
     try:
+        if not S_ISREG(file.stat().st_mode):  # it was one when the version was read: opening a pipe would wait forever
+            raise OSError(None, "no file any more")
         with file.open("rb") as stream:
             head = stream.read(HEAD)
     except OSError as error:
@@ -93,7 +103,7 @@ def media_of(path: str, head: bytes) -> str:
     magic = next((media for start, media in MAGIC if head.startswith(start)), None)
     if magic is None and b"%PDF-" in head[:1024] and extension in {"pdf", None}:
         magic = "pdf"  # readers accept some bytes before the mark
-    if magic in {"pdf", "image"}:
+    if magic in {"pdf", "image", "other"}:
         return magic
     if magic in {"zip", "ole"}:  # an encrypted docx is an OLE file
         return "docx" if extension == "docx" else "other"

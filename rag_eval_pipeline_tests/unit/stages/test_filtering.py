@@ -18,6 +18,7 @@ RUN = {"query_id": pl.String, "retriever": pl.String, "doc_id": pl.String}
 
 
 def frame(name: str, rows: list[dict]) -> pl.DataFrame:
+    rows = [{"split": "test", **row} if name == "queries" else row for row in rows]
     return pl.DataFrame([{c: row.get(c) for c in SCHEMAS[name]} for row in rows], schema=SCHEMAS[name], orient="row")
 
 

@@ -37,7 +37,8 @@ def run(frames, **config) -> pl.DataFrame:
 
 
 def measured(frames, settings: Settings | None = None, asked=(), **config) -> dict:
-    gold = Gold(queries=pl.DataFrame([{"query_id": q} for q in asked], schema=SCHEMAS["queries"]))
+    asked = {*asked, *frames["query_embeddings"]["query_id"]}
+    gold = Gold(queries=pl.DataFrame([{"query_id": q, "split": "test"} for q in asked], schema=SCHEMAS["queries"]))
     rows = quality.measure(
         {**frames, "index_files": run(frames, **config)}, gold, IndexingConfig(**config), settings or Settings()
     )

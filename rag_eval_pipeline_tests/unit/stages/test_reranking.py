@@ -174,7 +174,7 @@ def judged(after, **config):
         "evidence_units": units({"query_id": "q1", "evidence_id": "u", "doc_id": "b"}),
         "evidence_pieces": pieces({"query_id": "q1", "evidence_id": "u", "chunk_id": "b::0"}),
     }
-    settings = Settings.model_validate({"evaluate": {"k": [1, 2]}})
+    settings = Settings.model_validate({"evaluate": {"k": [1, 2], "serve_k": 2}})
     return measure(given, gold(["q1", "q2", "q3"]), RerankingConfig.model_validate(config), settings)
 
 
