@@ -98,19 +98,29 @@ def write_mixed(corpora: Path, pipeline: dict, corpus: str = "mixed", **settings
                  "principal": "ada" if number % 2 else "bob", "intent": "lookup" if number % 3 else "compare", "filter": {"subject": subject}}  # fmt: skip
         queries.append(query)
         for unit, text in enumerate((quote, long, f"Requests go to desk {number + 40}, never by post.")):
-            evidence.append({"query_id": f"q{number}", "evidence_id": f"e{unit}", "doc_id": f"{subject}.md", "quote": text})
+            evidence.append(
+                {"query_id": f"q{number}", "evidence_id": f"e{unit}", "doc_id": f"{subject}.md", "quote": text}
+            )
     (documents / "empty.md").write_bytes(b"")
     (documents / "broken.pdf").write_bytes(b"%PDF-1.7\nno more")
     listed += [{"doc_id": name, "path": name, "tenant": "blue"} for name in ("empty.md", "broken.pdf")]
-    queries.append({"query_id": "q-none", "text": "Who won the cup?", "language": "en", "answerable": False, "principal": "bob"})
+    queries.append(
+        {"query_id": "q-none", "text": "Who won the cup?", "language": "en", "answerable": False, "principal": "bob"}
+    )
     queries.append({"query_id": "q-gone", "text": "What did the lost policy say?", "language": "en"})
-    evidence.append({"query_id": "q-gone", "evidence_id": "e0", "doc_id": "lost.md", "quote": "The lost policy said 5 days."})
-    evidence.append({"query_id": "q0", "evidence_id": "e9", "doc_id": "broken.pdf", "quote": "The broken file said 9 EUR."})
+    evidence.append(
+        {"query_id": "q-gone", "evidence_id": "e0", "doc_id": "lost.md", "quote": "The lost policy said 5 days."}
+    )
+    evidence.append(
+        {"query_id": "q0", "evidence_id": "e9", "doc_id": "broken.pdf", "quote": "The broken file said 9 EUR."}
+    )
     write_jsonl(folder / "documents.jsonl", listed)
     gold = corpora / corpus / "gold"
     write_jsonl(gold / "queries.jsonl", queries)
     write_jsonl(gold / "evidence.jsonl", evidence)
-    write_jsonl(gold / "principals.jsonl", [{"principal": "ada", "tenant": "red"}, {"principal": "bob", "tenant": "blue"}])
+    write_jsonl(
+        gold / "principals.jsonl", [{"principal": "ada", "tenant": "red"}, {"principal": "bob", "tenant": "blue"}]
+    )
     body = {"languages": ["en"], "pipeline": pipeline, **settings}
     (corpora / corpus / "corpus.yaml").write_text(json.dumps(body), "utf-8")
     return folder

@@ -96,8 +96,12 @@ def _stages(rows: pl.DataFrame, retriever: str | None) -> list[str]:
         for row in rows.iter_rows(named=True)
         if row["stage"] != "unanchored" and (retriever is None or row["retriever"] in {"", retriever})
     ]
-    lines = []
+    lines, gone = [], False
     for row in sorted(chosen, key=lambda r: (order[r["stage"]], r["retriever"])):
+        lost = not row["held"]
+        if lost and gone:  # it was lost before: what this stage did to it explains nothing
+            continue
+        gone = gone or (lost and not row["retriever"])
         where = f" [{row['retriever']}]" if row["retriever"] else ""
         rank = f", rank {row['hold_rank']}" if row["hold_rank"] is not None else ""
         lines.append(f"  {row['stage']:<10}{where} {row['state']}{rank}{_remark(row)}")

@@ -30,6 +30,7 @@ def losses(
     key: KeyArgument,
     retriever: Annotated[str | None, typer.Option(help="default: the served one")] = None,
     k: Annotated[int | None, typer.Option(help="default: evaluate.serve_k")] = None,
+    limit: Annotated[int | None, typer.Option(help="rows to show; default: all")] = None,
 ) -> None:
     """One row a lost piece of evidence: its query, stage, cause and document."""
     from rag_eval_pipeline.release.reading import Evaluation
@@ -45,7 +46,7 @@ def losses(
     shown = lost.select("query_id", "evidence_id", "first_loss_stage", "cause", "doc_id", "rank").sort(
         "first_loss_stage", "query_id"
     )
-    console.print(_rich(shown, f"{key}: {shown.height} lost units, {retriever} at {k}"))
+    console.print(_rich(shown, f"{key}: {shown.height} lost units, {retriever} at {k}", limit=limit))
 
 
 @app.command()
@@ -171,7 +172,11 @@ def _line() -> str:
 
 
 SQL_ROWS = 200
-SEALED: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": "false", "python_enable_replacements": "false", "lock_configuration": "true"}
+SEALED: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "python_enable_replacements": "false",
+    "lock_configuration": "true",
+}
 """A question sees the database and nothing else: no files, no network, no variables of this program."""
 
 

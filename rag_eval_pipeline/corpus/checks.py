@@ -26,8 +26,9 @@ DOCUMENT_FIELDS = {
 }  # fmt: skip
 JOINER = "\u200d"
 QUERY_TABLES = ("evidence", "qrels", "chunk_qrels", "claims", "answers_gold")
-ALIGNED, ALIGNED_CHARS = 50, 5_000
-"""Quotes that are not found and get their nearest match searched; further ones are refused without it."""
+ALIGNED, ALIGNED_WORK, ALIGNED_TEXT = 50, 1_000_000_000, 5_000_000
+"""Quotes that are not found and get their nearest match searched: how many, how much work in all (characters of quote ×
+text: 20 s), in texts how long. Further ones are refused without it."""
 
 
 def check_queries(labels: Mapping[str, Labels], faults: Faults) -> None:
@@ -110,7 +111,7 @@ def anchor_evidence(evidence: Labels, references: Mapping[str, str], form: str, 
     by_document: dict[str, list[tuple[dict[str, Any], Place]]] = defaultdict(list)
     for row, place in evidence:
         by_document[row["doc_id"]].append((row, place))
-    unfound = [0]
+    unfound = [0, 0]
     for doc_id, items in by_document.items():
         text = references.get(doc_id)
         folded = normalise(text, form) if text is not None else ""
@@ -180,9 +181,10 @@ def _check_span(row: dict[str, Any], place: Place, inside: str, form: str, fault
 
 def _refuse_quote(row: dict[str, Any], place: Place, text: str, form: str, faults: Faults, unfound: list[int]) -> None:
     unfound[0] += 1
+    unfound[1] += len(row["quote"]) * len(text)
     found = f"a quote of {len(row['quote'])} characters that the reference text has not"
     hint = ""
-    if unfound[0] <= ALIGNED and len(row["quote"]) <= ALIGNED_CHARS:
+    if unfound[0] <= ALIGNED and unfound[1] <= ALIGNED_WORK and len(text) <= ALIGNED_TEXT:
         best = nearest(row["quote"], text, form)
         found += f"; nearest match: similarity {best.similarity:.2f} at {best.start}–{best.end}"
         hint = f"copy the quote from code points {best.start}–{best.end} of the reference text of {row['doc_id']!r}"

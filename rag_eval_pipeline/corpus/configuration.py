@@ -298,9 +298,9 @@ _DEFAULT = """\
 languages: [en, es]              # of documents and queries: analysers, stop words, sentence splitters
 
 pipeline:                        # a component is a built-in name or an import path package.module:Class of your own
-  parsing:                       # import: parsed takes outputs/parsed.jsonl instead of running a parser
+  parsing:                       # import: true takes outputs/parsed.jsonl instead of running a parser
     parser: pypdfium2
-    ocr: auto                    # auto | tesseract | rapidocr | off
+    ocr: auto                    # auto | tesseract | rapidocr | none
   cleaning:
     html: trafilatura
     unicode: nfc

@@ -6,6 +6,7 @@ the text of a document, query or quote.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
@@ -16,8 +17,18 @@ Severity = Literal["error", "warning"]
 SHOWN = 20
 HINTS = 50
 COMPARED = 20_000
+UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Categories of characters that a message must not hold as they are."""
 KEPT = 1000
 """Faults of one severity kept for one file; further ones are only counted."""
+
+
+def printable(name: str) -> str:
+    """A name as a message may show it: no line breaks, no signs that steer a terminal or turn the text around."""
+    return "".join(
+        character if unicodedata.category(character) not in UNSEEN else character.encode("unicode_escape").decode()
+        for character in name
+    )
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,7 @@ class Fault:
         place = self.file + (f":{self.line}" if self.line is not None else "")
         subject = f" {self.field}:" if self.field else ""
         hint = f" ({self.hint})" if self.hint else ""
-        return f"{place}:{subject} found {self.found}; expected {self.expected}{hint}"
+        return printable(f"{place}:{subject} found {self.found}; expected {self.expected}{hint}")
 
 
 class CorpusError(ValueError):

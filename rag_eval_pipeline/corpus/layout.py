@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag_eval_pipeline.corpus.faults import Faults
+from rag_eval_pipeline.corpus.faults import Faults, printable
 from rag_eval_pipeline.corpus.keys import NAME, RESERVED, Key
 
 READY = "_READY"
 """A file of this name in a version's folder says that nobody is still copying into it."""
+DEPTH = 50
+"""Folders below documents/, outputs/, transcripts/."""
 IGNORED = frozenset({"Thumbs.db", "desktop.ini"})
-UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Categories of characters that a message must not hold as they are."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,9 @@ _COPY = "copy the files into the corpus instead"
 def _walk(
     layout: Layout, root: Path, folder: Path, above: tuple[str, ...], faults: Faults
 ) -> Iterator[tuple[str, Path]]:
+    if len(above) > DEPTH:
+        faults.add(layout.name(folder), None, "", f"folders nested deeper than {DEPTH}", "fewer", "move them up")
+        return
     try:
         with os.scandir(folder) as scanned:
             entries = sorted(scanned, key=lambda entry: entry.name)
@@ -168,11 +171,3 @@ def _utf8(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def printable(name: str) -> str:
-    """A name as a message may show it: no line breaks, no signs that steer a terminal or turn the text around."""
-    return "".join(
-        character if unicodedata.category(character) not in UNSEEN else character.encode("unicode_escape").decode()
-        for character in name
-    )

@@ -374,6 +374,12 @@ class DedupLine(Line):
     removed: Id
     similarity: Annotated[Number, Field(ge=0, le=1)] | None = None
 
+    @model_validator(mode="after")
+    def _two(self) -> DedupLine:
+        if self.kept == self.removed:
+            raise ValueError("two different documents")
+        return self
+
 
 class PiiSpanLine(Line):
     """outputs/pii_spans.jsonl: one predicted span, offsets in the clean text."""
@@ -451,7 +457,7 @@ class ContextLine(Line):
 
     KEY = ("query_id", "position")
     query_id: Id
-    position: Whole
+    position: Offset
     chunk_id: Id | None = None
     text: str | None = None
 

@@ -44,7 +44,10 @@ def instant(text: str) -> datetime:
         ValueError: it is neither.
     """
     moment = datetime.fromisoformat(text)
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError as error:  # its zone takes it out of the years 1 to 9999
+        raise ValueError("a time out of range") from error
 
 
 def validate_predicate(predicate: Any) -> None:

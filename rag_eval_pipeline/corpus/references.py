@@ -68,6 +68,9 @@ def _transcript(layout: Layout, name: str, path: Path, faults: Faults) -> str | 
     if not name.endswith(".txt"):
         faults.warn(file, None, "", "a file that is not .txt", "transcripts/<doc_id>.txt", "it is ignored")
         return None
+    if (size := path.stat().st_size) > TEXT_LIMIT:
+        faults.add(file, None, "", f"{size:,} bytes", f"at most {TEXT_LIMIT:,}", "split the document")
+        return None
     data = path.read_bytes()
     try:
         data.decode("utf-8")

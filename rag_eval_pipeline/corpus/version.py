@@ -89,6 +89,7 @@ def load_version(corpora: Path | str, key: str | Key, *, hash_cache: Path | None
             gold = _load_gold(layout, files, settings, faults)
             queries = set(gold.queries["query_id"])
             outputs, output_hashes = load_outputs(layout, queries, set(files["doc_id"]), hasher, faults)
+            _check_imports(layout, settings, marks, faults)
     except OSError as error:  # of a file that the corpus needs: no permission, or gone while we read
         if error.filename is None or not Path(error.filename).is_relative_to(layout.corpora):
             raise
@@ -136,6 +137,24 @@ def _must_exist(layout: Layout) -> None:
     elif not layout.stays(layout.version):
         faults.add(layout.name(layout.version), None, "", "a link that leaves the corpus", "a folder of the corpus")
     faults.refuse()
+
+
+IMPORTED = {
+    "parsing": "parsed.jsonl", "cleaning": "cleaned.jsonl", "dedup": "dedup.jsonl", "pii": "pii_spans.jsonl",
+    "chunking": "chunks.jsonl", "embedding": "embeddings.parquet", "context": "contexts.jsonl",
+}  # fmt: skip
+"""Stage -> the file of outputs/ that `import: true` takes instead of running it."""
+
+
+def _check_imports(layout: Layout, settings: Settings, marks: Marks, faults: Faults) -> None:
+    """What a stage is told to import must be there."""
+    for stage, name in IMPORTED.items():
+        section = settings.pipeline.get(stage)
+        wanted = isinstance(section, dict) and section.get("import") is True and section.get("enabled") is not False
+        if wanted and not (layout.outputs / name).is_file():
+            file, line = marks.at(("pipeline", stage, "import"))
+            found = f"an import of {layout.name(layout.outputs / name)}, which is absent"
+            faults.add(file, line, f"pipeline.{stage}.import", found, "that file", "add it, or remove `import`")
 
 
 def _load_gold(layout: Layout, files: pl.DataFrame, settings: Settings, faults: Faults) -> Gold:

@@ -29,7 +29,9 @@ class Sensor:
             self.cursor = context.cursor
             return [], result.skip_message
         self.cursor = result.cursor
-        assert [list(r.partition_keys) for r in result.dynamic_partitions_requests] == [[r.partition_key for r in result.run_requests]]
+        assert [list(r.partition_keys) for r in result.dynamic_partitions_requests] == [
+            [r.partition_key for r in result.run_requests]
+        ]
         return [(r.partition_key, r.run_key) for r in result.run_requests], ""
 
 
@@ -45,7 +47,10 @@ def keys(tick):
 def add_label(home, corpus="small"):
     gold = home.corpora / corpus / "gold"
     rows = [json.loads(line) for line in (gold / "evidence.jsonl").read_text("utf-8").splitlines()]
-    write_jsonl(gold / "evidence.jsonl", [*rows, {**rows[0], "evidence_id": f"e{len(rows)}", "quote": f"# Policy on {SUBJECTS[0]}"}])
+    write_jsonl(
+        gold / "evidence.jsonl",
+        [*rows, {**rows[0], "evidence_id": f"e{len(rows)}", "quote": f"# Policy on {SUBJECTS[0]}"}],
+    )
 
 
 def test_a_new_version_waits_until_it_is_quiet_and_is_requested_once(home, sensor):
@@ -73,7 +78,9 @@ def test_a_restart_loses_nothing_and_doubles_nothing(home, instance):
     second.cursor = first.cursor  # stored, then the daemon was started again
     (requested,) = second.tick()[0]
     lost = Sensor(instance)
-    lost.cursor = first.cursor  # the daemon died before it stored the cursor: the same run_key, so Dagster starts no second run
+    lost.cursor = (
+        first.cursor
+    )  # the daemon died before it stored the cursor: the same run_key, so Dagster starts no second run
     assert lost.tick()[0] == [requested]
     third = Sensor(instance)
     third.cursor = second.cursor
@@ -93,7 +100,9 @@ def test_a_label_or_a_setting_requests_another_run(home, sensor):
     settings.write_text(json.dumps({**json.loads(settings.read_text("utf-8")), "evaluate": {"k": [2]}}), "utf-8")
     sensor.tick()
     ((_, third),) = sensor.tick()[0]
-    assert third not in {before, after}, "evaluate decides the evaluation, so a run of it must not be taken for the old one"
+    assert third not in {before, after}, (
+        "evaluate decides the evaluation, so a run of it must not be taken for the old one"
+    )
 
 
 def test_a_document_edited_under_a_key_that_has_run_requests_nothing_and_names_bump(home, sensor):
@@ -168,6 +177,8 @@ def test_the_nightly_run_takes_the_newest_registered_version_of_each_corpus(home
     (tmp_path / "dagster").mkdir()
     with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as instance:
         instance.add_dynamic_partitions("corpus_version", known)
-        context = dg.build_schedule_context(instance=instance, scheduled_execution_time=datetime(2026, 5, 4, 2, tzinfo=UTC))
+        context = dg.build_schedule_context(
+            instance=instance, scheduled_execution_time=datetime(2026, 5, 4, 2, tzinfo=UTC)
+        )
         requests = list(nightly(context))
     assert [(r.partition_key, r.run_key) for r in requests] == [("small@v10", "nightly:small@v10:2026-05-04")]

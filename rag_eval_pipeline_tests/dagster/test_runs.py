@@ -22,7 +22,10 @@ def materialize(instance, *tables, key="small@v1"):
     instance.add_dynamic_partitions("corpus_version", [key])
     job = build_defs().resolve_job_def("evaluate")
     return job.execute_in_process(
-        partition_key=key, instance=instance, raise_on_error=False, asset_selection=[dg.AssetKey(name) for name in tables]
+        partition_key=key,
+        instance=instance,
+        raise_on_error=False,
+        asset_selection=[dg.AssetKey(name) for name in tables],
     )
 
 
@@ -71,9 +74,13 @@ def test_a_key_that_is_no_key_is_refused_with_a_slug(home, instance):
 
 @pytest.fixture
 def two_tenants(home):
-    folder = write_corpus(home.corpora, documents=6, pipeline={**QUICK, "retrieval": {"words": {"kind": "rag_eval_parts:Words"}}})
+    folder = write_corpus(
+        home.corpora, documents=6, pipeline={**QUICK, "retrieval": {"words": {"kind": "rag_eval_parts:Words"}}}
+    )
     names = sorted(path.name for path in (folder / "documents").iterdir())
-    rows = [{"path": name, "doc_id": name, "tenant": "red" if number % 2 else "blue"} for number, name in enumerate(names)]
+    rows = [
+        {"path": name, "doc_id": name, "tenant": "red" if number % 2 else "blue"} for number, name in enumerate(names)
+    ]
     write_jsonl(folder / "documents.jsonl", rows)
     gold = home.corpora / "small" / "gold"
     write_jsonl(gold / "principals.jsonl", [{"principal": "ada", "tenant": "red", "groups": []}])
@@ -84,7 +91,9 @@ def two_tenants(home):
 
 def careless(home):
     pipeline = {**QUICK, "retrieval": {"words": {"kind": "rag_eval_parts:Words", "options": {"careless": True}}}}
-    (home.corpora / "small" / "corpus.yaml").write_text(json.dumps({"languages": ["en"], "pipeline": pipeline}), "utf-8")
+    (home.corpora / "small" / "corpus.yaml").write_text(
+        json.dumps({"languages": ["en"], "pipeline": pipeline}), "utf-8"
+    )
 
 
 def test_a_lane_that_shows_what_its_caller_may_not_see_stops_the_run(home, two_tenants, on_ephemeral, cli):

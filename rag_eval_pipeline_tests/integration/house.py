@@ -77,13 +77,17 @@ def environment(home: Home, **more: str) -> dict[str, str]:
 def start(home: Home, *arguments: str, **more: str) -> subprocess.Popen:
     """This module in a process of its own."""
     command = [sys.executable, "-m", "rag_eval_pipeline_tests.integration.house", *arguments]
-    return subprocess.Popen(command, env=environment(home, **more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env=environment(home, **more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def rag_eval(home: Home, *arguments: str, timeout: float = 400, **more: str) -> subprocess.CompletedProcess:
     """The command in a process of its own."""
     command = [sys.executable, "-c", "from rag_eval_pipeline.cli import main; main()", *arguments]
-    return subprocess.run(command, env=environment(home, COLUMNS="200", **more), capture_output=True, text=True, timeout=timeout)
+    return subprocess.run(
+        command, env=environment(home, COLUMNS="200", **more), capture_output=True, text=True, timeout=timeout
+    )
 
 
 if __name__ == "__main__":

@@ -46,7 +46,10 @@ def nothing_is_seen(home):
 
     assert Manifests(home.manifests).all() == []
     assert not home.database.exists()
-    parts = [*home.root.glob("warehouse/*/corpus_version=*/*/part-*.parquet"), *home.root.glob("memo/*/*/[!.]*.parquet")]
+    parts = [
+        *home.root.glob("warehouse/*/corpus_version=*/*/part-*.parquet"),
+        *home.root.glob("memo/*/*/[!.]*.parquet"),
+    ]
     for part in parts:
         pl.read_parquet(part)
     return parts
@@ -78,8 +81,12 @@ def test_a_killed_run_leaves_nothing_to_see_and_the_next_one_resumes(home, undis
     again = Run(home, "small@v1", database=True)
     assert again.did["pii"] == "reused"
     assert again.did["chunking"] == "computed"
-    assert len((home.root / "parsed.log").read_text("utf-8").splitlines()) == 3, "what was parsed before the kill was parsed again"
-    ends_like({"hashes": again.hashes, "ids": again.subject.ids, "evaluation": again.manifest.evaluation_id}, undisturbed)
+    assert len((home.root / "parsed.log").read_text("utf-8").splitlines()) == 3, (
+        "what was parsed before the kill was parsed again"
+    )
+    ends_like(
+        {"hashes": again.hashes, "ids": again.subject.ids, "evaluation": again.manifest.evaluation_id}, undisturbed
+    )
     assert temporary in removable(home, quiet=0)
 
 
@@ -121,7 +128,9 @@ def test_a_kill_inside_each_step(tmp_path, undisturbed):
     code, found = run_through(home)
     assert code == 0
     ends_like(found, undisturbed)
-    assert len((home.root / "parsed.log").read_text("utf-8").splitlines()) <= 6  # the kill before parsing was written may cost one batch
+    assert (
+        len((home.root / "parsed.log").read_text("utf-8").splitlines()) <= 6
+    )  # the kill before parsing was written may cost one batch
 
 
 @pytest.mark.full
@@ -194,7 +203,11 @@ def test_two_versions_run_at_once_while_a_third_process_asks_the_database(home):
     write_corpus(home.corpora, corpus="first", documents=2)
     Run(home, "first@v1", database=True)
     reader = subprocess.Popen(
-        [sys.executable, "-c", READER, str(home.database)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", READER, str(home.database)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert reader.stdout.readline().strip() == "open"
     both = [start(home, key) for key in ("small@v1", "small@v2")]
@@ -205,13 +218,19 @@ def test_two_versions_run_at_once_while_a_third_process_asks_the_database(home):
     assert reader.returncode == 0, err
     assert out.split() == ["1", "True", "True"], "an open session keeps its snapshot, and asks it all the while"
     with duckdb.connect(str(home.database), read_only=True) as con:
-        assert con.sql("SELECT corpus_version FROM current_evaluations ORDER BY 1").fetchall() == [("first@v1",), ("small@v1",), ("small@v2",)]
+        assert con.sql("SELECT corpus_version FROM current_evaluations ORDER BY 1").fetchall() == [
+            ("first@v1",),
+            ("small@v1",),
+            ("small@v2",),
+        ]
         counts = con.sql("SELECT corpus_version, count(*) FROM current_documents GROUP BY 1 ORDER BY 1").fetchall()
         assert counts == [("first@v1", 2), ("small@v1", 3), ("small@v2", 4)]
         for manifest in Manifests(home.manifests).all():
             for name, entry in manifest.tables.items():
                 if name not in {"pii_terms", "index_files", "embeddings", "query_embeddings"}:
-                    found = con.sql(f'SELECT count(*) FROM "{name}" WHERE corpus_version = $1', params=[manifest.key]).fetchall()
+                    found = con.sql(
+                        f'SELECT count(*) FROM "{name}" WHERE corpus_version = $1', params=[manifest.key]
+                    ).fetchall()
                     assert found == [(entry["rows"],)], name
 
 

@@ -21,17 +21,17 @@ CONFIGS = {
     "gold filters and documents as depth": (
         {**QUICK, "filtering": {"extractor": "gold", "mode": "hard"}, "retrieval": {"bm25": {"kind": "bm25", "depth": 1, "depth_unit": "documents"}}},
         {},
-        {"dedup"},
+        {"search"},
     ),
     "near-duplicates merged, the oldest kept": (
         {**QUICK, "dedup": {"threshold": 0.6, "keep": "first"}, "retrieval": HYBRID},
         {"evaluate": {"k": [1, 5]}},
-        {"dedup", "filtering"},
+        {"dedup"},
     ),
     "quotes split by tiny chunks": (
         {**QUICK, "dedup": None, "chunking": {"splitter": "fixed", "size": 6, "overlap": 0, "unit": "words"}, "retrieval": HYBRID},
         {"evaluate": {"k": [1, 3, 30], "serve_k": 30}},
-        {"chunking", "rank"},
+        {"chunking"},
     ),
     "a reranker that turns lists round, and a small budget": (
         {**QUICK, "reranking": {"reranker": "rag_eval_parts:Demoting", "depth": 8}, "context": {"budget_tokens": 60}, "retrieval": HYBRID},
@@ -62,7 +62,9 @@ def test_the_books_balance_and_nothing_is_impossible(home, name):
     fate = run.frame("evidence_fate")
     cells = fate.group_by("retriever", "k").len()["len"].unique().to_list()
     assert cells == [units.height], "every unit has one fate for every retriever and k"
-    lost = set(fate.filter("eligible")["first_loss_stage"].drop_nulls()) | set(everything.filter(pl.col("lost_units") > 0)["stage"])
+    lost = set(fate.filter("eligible")["first_loss_stage"].drop_nulls()) | set(
+        everything.filter(pl.col("lost_units") > 0)["stage"]
+    )
     assert {"source", "parsing"} <= lost, "the absent document and the broken file"
     assert loses <= lost
 
@@ -89,27 +91,42 @@ def test_what_the_users_own_system_made_is_evaluated_end_to_end(home):
     write_jsonl(outputs / "chunks.jsonl", [{**c, "text": texts[c["doc_id"]][c["start"] : c["end"]]} for c in chunks])
     runs = made.frame("runs").filter(pl.col("retriever") == "bm25").sort("query_id", "rank")
     (outputs / "runs").mkdir()
-    lines = [f"{r['query_id']} Q0 {r['chunk_id']} {r['rank']} {r['score']} theirs\n" for r in runs.iter_rows(named=True)]
+    lines = [
+        f"{r['query_id']} Q0 {r['chunk_id']} {r['rank']} {1 / r['rank']} theirs\n" for r in runs.iter_rows(named=True)
+    ]
     (outputs / "runs" / "theirs.trec").write_text("".join(lines), "utf-8")
     write_jsonl(
         outputs / "runs" / "docs.jsonl",
-        [{"query_id": f"q{n}", "item_id": f"{SUBJECTS[m]}-{m}.md", "rank": i + 1, "score": 1.0 / (i + 1)} for n in range(5) for i, m in enumerate([n, (n + 1) % 5])],
+        [
+            {"query_id": f"q{n}", "item_id": f"{SUBJECTS[m]}-{m}.md", "rank": i + 1, "score": 1.0 / (i + 1)}
+            for n in range(5)
+            for i, m in enumerate([n, (n + 1) % 5])
+        ],
     )
     run = Run(home, "imported@v1")
     run.check_books()
     assert run.frame("parsed")["text"].to_list() == parsed["text"].to_list()
     assert run.frame("chunks")["chunk_id"].sort().to_list() == sorted(c["chunk_id"] for c in chunks)
     theirs = run.frame("ranked_runs").filter(pl.col("retriever") == "theirs")
-    assert theirs.sort("query_id", "rank").select("query_id", "chunk_id").rows() == runs.select("query_id", "chunk_id").rows()
+    assert (
+        theirs.sort("query_id", "rank").select("query_id", "chunk_id").rows()
+        == runs.select("query_id", "chunk_id").rows()
+    )
     recall = run.frame("loss_waterfall").filter((pl.col("slice_name") == "all") & (pl.col("k") == 10))
     assert dict(recall.select("retriever", "recall").unique().iter_rows()).keys() == {"theirs", "docs", "both"}
     assert set(recall.filter(pl.col("retriever") == "docs")["recall"]) == {1.0}
     # A chunk that says something else than the document is seen by the ledger, not believed.
     sentence = quote_of(2, SUBJECTS[2])
-    wrong = [{k: v for k, v in c.items() if k not in {"start", "end"}} | {"text": texts[c["doc_id"]][c["start"] : c["end"]].replace(sentence, "")} for c in chunks]
+    wrong = [
+        {k: v for k, v in c.items() if k not in {"start", "end"}}
+        | {"text": texts[c["doc_id"]][c["start"] : c["end"]].replace(sentence, "")}
+        for c in chunks
+    ]
     write_jsonl(outputs / "chunks.jsonl", [c for c in wrong if c["text"].strip()])
     again = Run(home, "imported@v1")
     again.check_books()
-    fate = again.frame("evidence_fate").filter((pl.col("query_id") == "q2") & (pl.col("retriever") == "docs") & (pl.col("k") == 10))
+    fate = again.frame("evidence_fate").filter(
+        (pl.col("query_id") == "q2") & (pl.col("retriever") == "docs") & (pl.col("k") == 10)
+    )
     assert fate["first_loss_stage"].to_list() == ["chunking"]
     assert json.loads((outputs / "chunks.jsonl").read_text("utf-8").splitlines()[0])["chunk_id"]

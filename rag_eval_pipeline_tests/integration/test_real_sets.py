@@ -7,7 +7,6 @@ All figures are read where a user reads them: in the DuckDB file.
 import json
 from itertools import pairwise
 
-import duckdb
 import pytest
 import yaml
 
@@ -29,6 +28,8 @@ SIZES = {"small": {"size": 64, "overlap": 8}, "large": {"size": 512, "overlap": 
 
 def sql(home, question, **values):
     """Rows of a question, asked as a user does: read-only, closed after."""
+    import duckdb
+
     with duckdb.connect(str(home.database), read_only=True) as connection:
         return connection.execute(question, values).fetchall()
 
@@ -139,7 +140,9 @@ def test_bm25_finds_the_paragraph_of_a_question_and_every_unit_is_anchored(home,
     run = Run(home, "xquad@v1", database=True, workers=2)
     check_books(home, run)
     assert mean(home, "xquad@v1", "ndcg", 10, retriever="bm25") >= 0.95
-    asked = sum(len(p["qas"]) for article in json.loads(source.read_text("utf-8"))["data"] for p in article["paragraphs"])
+    asked = sum(
+        len(p["qas"]) for article in json.loads(source.read_text("utf-8"))["data"] for p in article["paragraphs"]
+    )
     assert units(home, "xquad@v1") == (asked, asked, asked) == (612, 612, 612)
 
 
@@ -159,10 +162,12 @@ def check_sizes(home, runs, retriever):
     for run in runs.values():
         check_books(home, run)
         assert units(home, run.subject.key.text) == (344, 344, 344)
-    split = [mean(home, run.subject.key.text, "evidence_split_rate", 0, unit="") for run in runs.values()]
+    split = [mean(home, run.subject.key.text, "evidence_split_rate", 0, unit="evidence") for run in runs.values()]
     assert split[0] > 0
     assert all(more > less for more, less in pairwise(split))
-    found = [mean(home, run.subject.key.text, "recall", 1, retriever=retriever, unit="evidence") for run in runs.values()]
+    found = [
+        mean(home, run.subject.key.text, "recall", 1, retriever=retriever, unit="evidence") for run in runs.values()
+    ]
     assert len(set(found)) == len(found)
 
 
@@ -191,7 +196,7 @@ def test_scifact_by_the_paper_and_by_the_default_pipeline(home, shared):
     assert not default.computed_stages & {"source", "parsing", "enriching", "cleaning"}
     check_books(home, default)
     # The encoder sees 256 word pieces: whole abstracts are cut in the first pipeline, chunks of 256 hardly in the second.
-    cut = {key: mean(home, key, "truncated", 0, unit="") for key in ("scifact@v1#paper", "scifact@v1")}
+    cut = {key: mean(home, key, "truncated_tokens", 0, unit="token") for key in ("scifact@v1#paper", "scifact@v1")}
     assert cut["scifact@v1#paper"] > cut["scifact@v1"]
 
 
@@ -201,4 +206,6 @@ def test_the_default_pipeline_on_exact_spans_beside_two_chunk_sizes(home, shared
     for name, chunking in SIZES.items():
         lay_over(home, "spans", name, chunking=chunking)
     keys = {"small": "spans@v1#small", "default": "spans@v1", "large": "spans@v1#large"}
-    check_sizes(home, {name: Run(home, key, database=name == "large", workers=2) for name, key in keys.items()}, "hybrid")
+    check_sizes(
+        home, {name: Run(home, key, database=name == "large", workers=2) for name, key in keys.items()}, "hybrid"
+    )

@@ -61,7 +61,7 @@ def import_corpus(
         **options: `language` (of documents and queries), `split` (the set's own: beir picks qrels/<split>.tsv),
             `query_split` (dev | calibration | test | monitor; else `split` where it is one of them, else test),
             `pipeline_preset` (default | paper), `overwrite`, and the format's own: beir corpus_file, queries_file,
-            qrels_file; trec docs, topics, qrels, runs; spans documents, questions. None counts as not given.
+            qrels_file; trec documents, topics, qrels, runs; spans documents, questions. None counts as not given.
 
     Raises:
         ImportFailedError: the set has another form, an option is unknown, or the version exists.

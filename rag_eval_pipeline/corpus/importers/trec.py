@@ -19,19 +19,19 @@ def read(
     source: Path,
     writer: CorpusWriter,
     *,
-    docs: str | None = None,
+    documents: str | None = None,
     topics: str | None = None,
     qrels: str | None = None,
     runs: tuple[str, ...] = (),
 ) -> None:
     """Stream a set into `writer`. Files are relative to `source`; `runs` are run files, named by their stem."""
-    documents = find(source, docs, ("docs", "documents", "corpus.jsonl", "corpus.jsonl.gz", "docs.jsonl"), "docs")
+    given = find(source, documents, ("docs", "documents", "corpus.jsonl", "corpus.jsonl.gz", "docs.jsonl"), "documents")
     topic_file = find(source, topics, ("topics.tsv", "queries.tsv"), "topics")
     judged = beir.judgments(find(source, qrels, ("qrels.txt", "qrels.tsv", "qrels", "qrels.test"), "qrels"))
-    if documents.is_dir():
-        _folder(documents, writer)
+    if given.is_dir():
+        _folder(given, writer)
     else:
-        beir.documents(documents, writer)
+        beir.documents(given, writer)
     added = _topics(topic_file, judged, writer)
     beir.drop_unknown(judged, added, writer)
     beir.add_judgments(judged, writer)

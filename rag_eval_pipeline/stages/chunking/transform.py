@@ -19,6 +19,7 @@ from rag_eval_pipeline.stages.chunking.tables import Chunks
 from rag_eval_pipeline.text.alignment import locate
 from rag_eval_pipeline.text.offsets import OffsetMap
 from rag_eval_pipeline.text.tokens import get_tokenizer
+from rag_eval_pipeline.warehouse.config import Switch
 from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline.warehouse.table import Table, conform, integer, string, strings, table
 
@@ -77,12 +78,7 @@ class ChunkingConfig(BaseModel):
     overlap: int = Field(32, ge=0)
     unit: Literal["tokens", "chars", "words"] = "tokens"
     tokenizer: Literal["bundled", "words", "chars"] = "bundled"
-    imported: bool = Field(False, alias="import")
-
-    @field_validator("imported", mode="before")
-    @classmethod
-    def _null_is_no(cls, value: Any) -> Any:
-        return False if value is None else value
+    imported: Switch = Field(False, alias="import")
 
     @field_validator("splitter", mode="before")
     @classmethod

@@ -23,6 +23,7 @@ from rag_eval_pipeline.text.derivation import common_subsequence, derive, fold, 
 from rag_eval_pipeline.text.normalise import normalise_with_map
 from rag_eval_pipeline.text.offsets import OffsetMap, Segment
 from rag_eval_pipeline.text.sentences import sentences
+from rag_eval_pipeline.warehouse.config import Switch
 from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline.warehouse.table import conform
 
@@ -59,12 +60,7 @@ class CleaningConfig(BaseModel):
     favor: Literal["balanced", "recall", "precision"] = "balanced"
     unicode: Literal["none", "nfc", "nfkc"] = "nfc"
     invisible: Literal["strip", "keep"] = "strip"
-    imported: bool = Field(False, alias="import")
-
-    @field_validator("imported", mode="before")
-    @classmethod
-    def _null_is_no(cls, value: Any) -> Any:
-        return False if value is None else value
+    imported: Switch = Field(False, alias="import")
 
     @field_validator("html", mode="before")
     @classmethod

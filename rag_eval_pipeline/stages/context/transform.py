@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from rag_eval_pipeline.measures.budget import Passage, fill
 from rag_eval_pipeline.stages.context.tables import Contexts
 from rag_eval_pipeline.text.tokens import get_tokenizer
+from rag_eval_pipeline.warehouse.config import Switch
 from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline.warehouse.table import conform
 
@@ -31,7 +32,7 @@ class ContextConfig(BaseModel):
     serve_k: int = Field(default=10, ge=1, description="Items that may go in")
     tokenizer: str = "bundled"
     merge_overlap: bool = Field(default=True, description="Leave out source ranges that are in already")
-    imported: bool = Field(default=False, alias="import", description="Take outputs/contexts.jsonl")
+    imported: Switch = Field(default=False, alias="import", description="Take outputs/contexts.jsonl")
 
 
 CONFIG = ContextConfig

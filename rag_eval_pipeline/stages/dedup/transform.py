@@ -14,10 +14,11 @@ from typing import Any, Literal
 
 import numpy as np
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from rag_eval_pipeline.stages.dedup.tables import Dedup, DedupEdges
 from rag_eval_pipeline.text.normalise import normalise
+from rag_eval_pipeline.warehouse.config import Switch
 from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline.warehouse.table import Table, conform, integer, integers, string, table
 
@@ -68,12 +69,7 @@ class DedupConfig(BaseModel):
     verify: Literal["exact", "minhash", "none"] = "exact"
     keep: Literal["newest", "longest", "first"] = "newest"
     seed: int = 1
-    imported: bool = Field(False, alias="import")
-
-    @field_validator("imported", mode="before")
-    @classmethod
-    def _null_is_no(cls, value: Any) -> Any:
-        return False if value is None else value
+    imported: Switch = Field(False, alias="import")
 
 
 CONFIG = DedupConfig

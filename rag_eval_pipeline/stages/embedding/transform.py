@@ -17,6 +17,7 @@ from rag_eval_pipeline.models.encoder import Encoder, load_encoder
 from rag_eval_pipeline.models.encoder import identity as model_identity
 from rag_eval_pipeline.models.vectors import imported_vectors, vector_column
 from rag_eval_pipeline.stages.embedding.tables import Embeddings
+from rag_eval_pipeline.warehouse.config import Switch
 from rag_eval_pipeline.warehouse.memo import digest
 from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline.warehouse.table import conform
@@ -48,7 +49,7 @@ class EmbeddingConfig(BaseModel):
     document_prompt: str = ""
     query_prompt: str = ""
     enabled: bool = True
-    imported: bool = Field(False, alias="import")
+    imported: Switch = Field(False, alias="import")
 
 
 CONFIG = EmbeddingConfig

@@ -23,6 +23,7 @@ from rag_eval_pipeline.stages.parsing.plain import read_csv, read_md, read_txt
 from rag_eval_pipeline.stages.parsing.reading import Reading, Rows, clean
 from rag_eval_pipeline.stages.parsing.tables import Blocks, Parsed, ParsedTables
 from rag_eval_pipeline.stages.parsing.word import read_docx
+from rag_eval_pipeline.warehouse.config import Switch
 from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline.warehouse.table import conform
 
@@ -77,16 +78,11 @@ class ParsingConfig(BaseModel):
     ocr: Literal["auto", "tesseract", "rapidocr", "none"] = "auto"
     ocr_languages: tuple[str, ...] = ("spa", "eng")
     dpi: int = Field(300, ge=72, le=1200)
-    imported: bool = Field(False, alias="import")
+    imported: Switch = Field(False, alias="import")
     seconds: float = Field(60.0, gt=0)
     memory_mb: int = Field(2048, ge=256)
     max_pages: int = Field(2000, ge=1)
     max_pixels: int = Field(100_000_000, ge=1)
-
-    @field_validator("imported", mode="before")
-    @classmethod
-    def _null_is_no(cls, value: Any) -> Any:
-        return False if value is None else value
 
     @field_validator("ocr", mode="before")
     @classmethod

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from rag_eval_pipeline.engine.plugins import load
 from rag_eval_pipeline.stages.pii.tables import Masked, PiiSpans
 from rag_eval_pipeline.text.offsets import OffsetMap, Segment
+from rag_eval_pipeline.warehouse.config import Switch
 from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline.warehouse.table import conform
 
@@ -120,12 +121,7 @@ class PiiConfig(BaseModel):
     regions: tuple[str, ...] | None = None
     models: dict[str, str] = Field(default_factory=dict)
     recognizers: tuple[str, ...] = ()
-    imported: bool = Field(False, alias="import")
-
-    @field_validator("imported", mode="before")
-    @classmethod
-    def _null_is_no(cls, value: Any) -> Any:
-        return False if value is None else value
+    imported: Switch = Field(False, alias="import")
 
     @field_validator("languages")
     @classmethod

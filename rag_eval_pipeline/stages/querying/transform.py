@@ -17,6 +17,7 @@ from rag_eval_pipeline.models.encoder import Encoder, load_encoder
 from rag_eval_pipeline.models.encoder import identity as model_identity
 from rag_eval_pipeline.models.vectors import imported_vectors, vector_column
 from rag_eval_pipeline.stages.querying.tables import PreparedQueries, QueryEmbeddings
+from rag_eval_pipeline.warehouse.config import Switch
 from rag_eval_pipeline.warehouse.memo import digest
 from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline.warehouse.table import conform
@@ -41,7 +42,7 @@ class QueryEncoder(BaseModel):
     query_prompt: str = ""
     document_prompt: str = Field("", exclude=True)
     enabled: bool = True
-    imported: bool = Field(False, alias="import")
+    imported: Switch = Field(False, alias="import")
 
 
 class QueryingConfig(BaseModel):
@@ -59,7 +60,7 @@ class QueryingConfig(BaseModel):
     rewrite: Literal["none"] = "none"
     languages: tuple[str, ...] = ("en", "es")
     embedding: QueryEncoder = Field(default_factory=lambda: QueryEncoder.model_validate({}))
-    imported: bool = Field(False, alias="import")
+    imported: Switch = Field(False, alias="import")
 
 
 CONFIG = QueryingConfig

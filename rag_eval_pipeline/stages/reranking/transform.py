@@ -40,7 +40,9 @@ class RerankingConfig(BaseModel):
     reranker: str | None = Field(
         None, description="lexical | import | cross_encoder | package.module:Class; null: none"
     )
-    lanes: tuple[str, ...] | None = Field(default=None, description="Retrievers that are reranked; null: all")
+    lanes: tuple[str, ...] | None = Field(
+        default=None, description="Retrievers that are reranked; in corpus.yaml null means the served one"
+    )
     depth: int = Field(default=50, ge=1, description="Items that the reranker sees")
     model: str | None = Field(default=None, description="Folder of a cross-encoder")
     options: dict[str, Any] = Field(default_factory=dict, description="Arguments of an own class")

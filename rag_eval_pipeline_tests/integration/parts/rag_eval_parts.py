@@ -22,7 +22,9 @@ class Words:
         self.careless = careless
 
     def search(self, queries, chunks, scopes, depth):
-        allowed = {row["query_id"]: None if row["everything"] else set(row["doc_ids"]) for row in scopes.iter_rows(named=True)}
+        allowed = {
+            row["query_id"]: None if row["everything"] else set(row["doc_ids"]) for row in scopes.iter_rows(named=True)
+        }
         found = []
         for query in queries.iter_rows(named=True):
             words = set(query["text"].lower().split())
@@ -32,7 +34,9 @@ class Words:
                     score = float(len(words & set(chunk["text"].lower().split())))
                     found.append({"query_id": query["query_id"], "chunk_id": chunk["chunk_id"], "score": score})
         schema = {"query_id": pl.String, "chunk_id": pl.String, "score": pl.Float64}
-        frame = pl.DataFrame(found, schema=schema).sort("query_id", "score", "chunk_id", descending=[False, True, False])
+        frame = pl.DataFrame(found, schema=schema).sort(
+            "query_id", "score", "chunk_id", descending=[False, True, False]
+        )
         return frame.group_by("query_id", maintain_order=True).head(depth)
 
 
