@@ -57,7 +57,7 @@ def fate(key: KeyArgument, query_id: Annotated[str, typer.Argument(help="a query
 
     evaluation = Evaluation.latest(Home.find(), key)
     retriever, k = _served(evaluation, None, None)
-    redactor = evaluation.redactor()
+    redactor = evaluation.redactor
     units, ledger, fates = (evaluation.frame(name) for name in ("evidence_units", "evidence_ledger", "evidence_fate"))
     for line in story(query_id, units, ledger, fates, retriever, k):
         console.print(plain(redactor.text(line)), highlight=False)
@@ -200,9 +200,9 @@ def _ask(home: Home, query: str) -> None:
         )
     for row in rows[:SQL_ROWS]:
         table.add_row(*(_shown(value) for value in row))
-    if len(rows) > SQL_ROWS:
-        table.caption = f"the first {SQL_ROWS} rows; say LIMIT and OFFSET for others"
     console.print(table)
+    if len(rows) > SQL_ROWS:
+        console.print(f"the first {SQL_ROWS} rows; say LIMIT and OFFSET for others")
 
 
 _NUMBERS = {

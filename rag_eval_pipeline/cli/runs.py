@@ -33,6 +33,7 @@ def run(
     if not _run(home, parsed.text):
         raise typer.Exit(1)
     print_waterfalls(home, [parsed.text])
+    console.print(f"report: {_report_of(home, parsed.text)}")
 
 
 @app.command()
@@ -51,6 +52,8 @@ def demo() -> None:
     print_waterfalls(home, keys)
     console.print("\n[bold]Look further[/]")
     console.print(f"  database   {home.database}   (`rag-eval sql`, or any DuckDB ≥ 1.5)")
+    for key in keys:
+        console.print(f"  report     {_report_of(home, key)}")
     console.print(f"  one query  rag-eval fate {keys[-1]} QUERY_ID      losses by query: rag-eval losses {keys[-1]}")
     console.print("  UI         make ui   → http://localhost:3000 (Dagster: assets, checks, runs)")
 
@@ -114,6 +117,12 @@ def prune(
             file.unlink(missing_ok=True)
     verb = "removed" if really else "would remove (say --yes)"
     console.print(f"{verb} {len(files)} files, {size / 1e6:.1f} MB")
+
+
+def _report_of(home: Home, key: str) -> str:
+    from rag_eval_pipeline.release.reading import Evaluation
+
+    return str(home.reports / key / f"{Evaluation.latest(home, key).manifest.evaluation_id}.html")
 
 
 def _run(home: Home, key: str) -> bool:

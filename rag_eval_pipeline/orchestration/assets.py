@@ -12,6 +12,8 @@ from rag_eval_pipeline.release.checks import books, entitlement, thresholds
 from rag_eval_pipeline.release.evaluated import EVALUATED, PHASES, Evaluated, evaluate
 from rag_eval_pipeline.release.evaluation import complete_manifest
 from rag_eval_pipeline.release.publish import publish
+from rag_eval_pipeline.release.reading import Evaluation
+from rag_eval_pipeline.release.report import write_report
 from rag_eval_pipeline.stages import checks
 from rag_eval_pipeline.stages.checks import Outcome
 from rag_eval_pipeline.stages.graph import STAGES
@@ -219,6 +221,24 @@ def duckdb_database(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
     )
 
 
+@dg.asset(
+    partitions_def=SUBJECTS,
+    deps=[evaluation],
+    group_name=GROUPS["release"],
+    kinds={"html"},
+    owners=OWNERS,
+    tags={"room": "release"},
+    description="One self-contained HTML file: the waterfall, the documents that cost most, stories of lost queries, the "
+    "scorecard, provenance. Masked text only; opens offline.",
+)
+def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+    """Write the report of this evaluation."""
+    subject = subject_of(context)
+    with refusals():
+        path = write_report(Evaluation.of(subject.home, subject.key.text, subject.evaluation_id))
+    return dg.MaterializeResult(metadata={"report": dg.MetadataValue.path(str(path)), "bytes": path.stat().st_size})
+
+
 def all_assets() -> list[dg.AssetsDefinition]:
     """Every asset of the project."""
-    return [*stage_assets(), *evaluated_assets(), evaluation, duckdb_database]
+    return [*stage_assets(), *evaluated_assets(), evaluation, duckdb_database, report]

@@ -92,14 +92,22 @@ def _look_at(home: Home, name: str, folder: Path, cursor: Cursor, tick: Tick) ->
         return
     try:
         subject = Subject.open(home, name)
-        run_key = digest(
-            [subject.version.documents_hash, subject.evaluation_id]
-        )  # gold, pipeline and measures are in it
     except (CorpusError, FrozenError) as error:
         tick.notes.append(f"{name}: {error}")
         return
-    tick.requests.append(Request(name, f"{name}:{run_key}"))
     cursor.requested[name] = signature
+    if _is_evaluated(subject):
+        tick.notes.append(f"{name} is evaluated already, as it is")
+        return
+    # Gold, pipeline and measures are in the evaluation_id.
+    run_key = digest([subject.version.documents_hash, subject.evaluation_id])
+    tick.requests.append(Request(name, f"{name}:{run_key}"))
+
+
+def _is_evaluated(subject: Subject) -> bool:
+    """Whether a complete evaluation of exactly this state is there: a command made it, say."""
+    manifest = subject.manifests.find(subject.key.text, subject.evaluation_id)
+    return manifest is not None and manifest.status == "complete"
 
 
 def _subjects(home: Home) -> Iterator[tuple[str, Path]]:

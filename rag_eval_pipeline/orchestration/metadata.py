@@ -20,12 +20,18 @@ def column_schema(schema: type[Table]) -> dg.TableSchema:
             dg.TableColumn(
                 name=name,
                 type=str(column.dtype),
-                description=f"{column.description or ''} [privacy: {privacy_of(column)}]",
+                description=_meaning(column),
                 constraints=dg.TableColumnConstraints(nullable=column.nullable, unique=keys == {name}),
             )
             for name, column in schema.columns().items()
         ]
     )
+
+
+def _meaning(column: Any) -> str:
+    """A column's meaning; how it is published where that is not as it is."""
+    shown = {"masked": " (published masked)", "source": " (published as length and hash)"}
+    return f"{column.description or ''}{shown.get(privacy_of(column), '')}"
 
 
 def stored_metadata(schema: type[Table], stored: Stored, subject: Subject, reused: bool) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def _quality(stage: Stage) -> Evaluated:
     return Evaluated(
         name=name,
         phase=_latest_phase(stage),
-        description=f"How well {stage.name} did: {_meanings(stage)}",
+        description=f"How well {stage.name} did:\n\n{_meanings(stage)}",
         reads=tuple(dict.fromkeys((*stage.reads, *stage.tables, *stage.measures))),
         writes=(quality_table(stage.name),),
         run=run,
@@ -94,7 +94,7 @@ def metrics_of(room: str) -> tuple[Metric, ...]:
 
 
 def _meanings(stage: Stage) -> str:
-    return "; ".join(f"{metric.name} = {metric.description}" for metric in metrics_of(stage.name))
+    return "\n".join(f"- `{m.name}` ({m.better} is better): {m.description}" for m in metrics_of(stage.name))
 
 
 MEASURED = tuple(stage for stage in STAGES if stage.has_quality)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import polars as pl
 
@@ -42,6 +43,18 @@ class Evaluation:
             )
         return cls(home, manifest)
 
+    @classmethod
+    def of(cls, home: Home, key: str, evaluation_id: str) -> Evaluation:
+        """One evaluation of a key.
+
+        Raises:
+            NoEvaluationError: it has no manifest.
+        """
+        manifest = Manifests(home.manifests).find(key, evaluation_id)
+        if manifest is None:
+            raise NoEvaluationError(f"evaluation {evaluation_id} of {key} has no manifest; materialize `evaluation` first")
+        return cls(home, manifest)
+
     def frame(self, name: str) -> pl.DataFrame:
         """A table of the evaluation."""
         if name not in self._frames:
@@ -57,6 +70,7 @@ class Evaluation:
         """All tables."""
         return {name: self.frame(name) for name in self.manifest.tables}
 
+    @cached_property
     def redactor(self) -> Redactor:
         """Hides every personal string of the subject."""
         return redactor(self.home, self.manifest.key.partition("#")[0])

@@ -40,7 +40,7 @@ def document_rows(evaluation: Evaluation, doc_id: str, stage: str) -> pl.DataFra
     for layer in ("cleaned", "masked")[: LAYERS[stage]]:
         row = _row(evaluation, layer, doc_id)
         text, chain = row["text"], OffsetMap(row["offsets"]).then(chain)
-    redactor = evaluation.redactor()
+    redactor = evaluation.redactor
     rows = []
     for block in blocks.iter_rows(named=True):
         place = chain.forward_range(block["start"], block["end"])

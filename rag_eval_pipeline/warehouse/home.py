@@ -46,6 +46,11 @@ class Home:
         return self.root / "rag_eval.duckdb"
 
     @property
+    def reports(self) -> Path:
+        """One HTML file an evaluation."""
+        return self.root / "reports"
+
+    @property
     def dagster(self) -> Path:
         """DAGSTER_HOME."""
         return self.root / "dagster_home"

@@ -69,7 +69,7 @@ def test_every_asset_has_a_group_description_owner_kind_and_column_schema(defs):
         assert node.kinds, key
         assert node.tags.get("room"), key
         assert node.partitions_def is not None, key
-        assert node.code_version or key.to_user_string() in {"evaluation", "duckdb_database"}, key
+        assert node.code_version or key.to_user_string() in {"evaluation", "duckdb_database", "report"}, key
 
 
 def test_groups_are_in_pipeline_order_and_convex(defs):
