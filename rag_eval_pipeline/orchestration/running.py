@@ -16,6 +16,7 @@ import psutil
 from rag_eval_pipeline.orchestration import subjects
 from rag_eval_pipeline.orchestration.partitions import SUBJECTS
 from rag_eval_pipeline.orchestration.sensors import record_failure
+from rag_eval_pipeline.stages.subject import Subject
 from rag_eval_pipeline.warehouse.home import Home
 
 HOST_TAG, PID_TAG, BORN_TAG = "rag_eval/host", "rag_eval/pid", "rag_eval/process_started"
@@ -71,9 +72,14 @@ def run(home: Home, key: str, listener: Callable[[str, int, int], None] | None =
     """Evaluate one key; the run is in the UI's list like any other.
 
     A signal ends the run as failed; runs of this host whose process is gone are marked failed at the start.
+
+    Raises:
+        CorpusError: the version is refused; nothing was registered or started.
+        FrozenError: its documents changed since it first ran.
     """
     from rag_eval_pipeline.orchestration.build import build_defs
 
+    Subject.open(home, key)
     with instance(home) as running, _listening(listener), _ending_on_signals():
         _bury_dead_runs(running)
         running.add_dynamic_partitions(SUBJECTS.name or "", [key])
@@ -108,6 +114,7 @@ def _report(key: str, result: dg.ExecuteInProcessResult) -> RunReport:
         elif data.error and not report.errors:
             cause = data.error.cause or data.error
             report.errors.append(f"{event.step_key}: {cause.message.strip()}")
+    report.errors = list(dict.fromkeys(report.errors))  # steps side by side may stop for one reason
     if not result.success:
         record_failure(key, report.stopped_at or "before the first step")
     return report

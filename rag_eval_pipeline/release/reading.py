@@ -52,7 +52,9 @@ class Evaluation:
         """
         manifest = Manifests(home.manifests).find(key, evaluation_id)
         if manifest is None:
-            raise NoEvaluationError(f"evaluation {evaluation_id} of {key} has no manifest; materialize `evaluation` first")
+            raise NoEvaluationError(
+                f"evaluation {evaluation_id} of {key} has no manifest; materialize `evaluation` first"
+            )
         return cls(home, manifest)
 
     def frame(self, name: str) -> pl.DataFrame:

@@ -43,7 +43,8 @@ class Result:
         """Cells of the table."""
         seconds = f"{median(s.wall for s in self.ours):.3g}"
         if not self.theirs:
-            return [self.what, self.peer, "–", "–", "–", seconds, "–", self.agreement]
+            cpu = f"CPU {median(s.cpu for s in self.ours):.3g} s; "
+            return [self.what, self.peer, "–", "–", "–", seconds, "–", cpu + self.agreement]
         cpu = median(their.cpu / our.cpu for our, their in zip(self.ours, self.theirs, strict=True))
         spread = f"{min(self.ratios):.2g}–{max(self.ratios):.2g}"
         peer = f"{median(s.wall for s in self.theirs):.3g}"

@@ -27,6 +27,7 @@ def write_beir(folder):
     return folder
 
 
+@pytest.mark.full
 def test_a_public_set_is_imported_planned_run_and_looked_at(home, on_ephemeral, cli, tmp_path):
     code, out, err = cli(
         "import",
@@ -138,7 +139,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-def test_refusals_are_sentences(home, cli):
+def test_refusals_are_sentences(home, on_ephemeral, cli):
     write_corpus(home.corpora, documents=2)
     for arguments, expected in REFUSED.items():
         code, out, err = cli(*arguments)
@@ -147,6 +148,8 @@ def test_refusals_are_sentences(home, cli):
         assert "Traceback" not in said, arguments
         for words in expected:
             assert words in said, (arguments, said)
+    assert on_ephemeral.get_dynamic_partitions("corpus_version") == [], "a refused key is no partition"
+    assert on_ephemeral.get_runs() == []
 
 
 def test_refusals_of_what_is_there(home, on_ephemeral, cli):

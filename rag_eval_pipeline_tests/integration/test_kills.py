@@ -164,7 +164,7 @@ def test_twenty_kills_at_times_drawn_uniformly_over_a_cold_run(tmp_path, undistu
         seen = Manifests(home.manifests).all()
         if not seen:  # else the draw came after the manifest was written: then all of its tables are there
             nothing_is_seen(home)
-        code, found = run_through(home)
+        code, found = run_through(home, "--no-database")
         assert code == 0
         ends_like(found, undisturbed)
         return bool(seen)
@@ -195,6 +195,7 @@ def test_a_run_in_dagster_is_killed_and_the_next_one_starts_and_buries_it(tmp_pa
     assert statuses == ["FAILURE", "FAILURE", "SUCCESS"]
 
 
+@pytest.mark.full
 def test_two_versions_run_at_once_while_a_third_process_asks_the_database(home):
     import duckdb
 

@@ -91,8 +91,7 @@ def run(frames: Mapping[str, pl.DataFrame], config: FusionConfig, runtime: Runti
     lists = {name: real.filter(pl.col("retriever") == name) for name in real["retriever"].unique()}
     truth = {**lists, **{name: exact.filter(pl.col("retriever") == name) for name in approximate}}
     fused, exact_fused = [empty()], [empty()]
-    for done, name in enumerate(sequence(config.lanes)):
-        runtime.progress("fusion", done, len(config.lanes))
+    for done, name in enumerate(sequence(config.lanes), 1):
         lane = config.lanes[name]
         lists[name] = fuse(name, lane, lists, config.depth)
         truth[name] = lists[name]
@@ -101,6 +100,7 @@ def run(frames: Mapping[str, pl.DataFrame], config: FusionConfig, runtime: Runti
             approximate.add(name)
             truth[name] = fuse(name, lane, truth, config.depth)
             exact_fused.append(truth[name])
+        runtime.progress("fusion", done, len(config.lanes))
     return {
         "fused_runs": conform(FusedRuns, pl.concat(fused)),
         "exact_fused_runs": conform(ExactFusedRuns, pl.concat(exact_fused)),

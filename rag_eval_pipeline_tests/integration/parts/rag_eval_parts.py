@@ -10,7 +10,7 @@ class Counting:
     """A parser that writes a line a document into the file that RAG_EVAL_TEST_LOG names."""
 
     def parse(self, path: Path, config) -> dict:
-        with open(os.environ["RAG_EVAL_TEST_LOG"], "a", encoding="utf-8") as log:
+        with Path(os.environ["RAG_EVAL_TEST_LOG"]).open("a", encoding="utf-8") as log:
             log.write(f"{path.name}\n")
         return {"text": path.read_text("utf-8")}
 
