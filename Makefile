@@ -23,7 +23,7 @@ demo: $(STAMP) ## run the pipeline on the shipped corpus versions and print the 
 	@$(BIN)/rag-eval demo
 
 test: $(STAMP) ## unit tests and one small end to end
-	@$(BIN)/python -m pytest -m "not full" rag_eval_pipeline_tests
+	@RAG_EVAL_ENCODER_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not full" rag_eval_pipeline_tests
 
 verify: $(STAMP) ## everything at full size: generated inputs, kills, browser, benchmarks' figures
 	@RAG_EVAL_PROFILE=full $(BIN)/python -m pytest rag_eval_pipeline_tests
