@@ -78,16 +78,19 @@ def _tree(path: Path) -> ast.Module:
 
 
 def _normalised(path: Path) -> str:
-    return _read(path, path.stat().st_mtime_ns)[0]
+    return _read(path)[0]
 
 
 def _imports(path: Path, package: str) -> list[str]:
-    return list(_ours(_read(path, path.stat().st_mtime_ns)[1], package))
+    return list(_ours(_read(path)[1], package))
 
 
 @cache
-def _read(path: Path, _mtime: int) -> tuple[str, tuple[tuple[str, str | None], ...]]:
-    """A file's code without docstrings, and what it imports at run time: (module, name or None). Parsed once a process."""
+def _read(path: Path) -> tuple[str, tuple[tuple[str, str | None], ...]]:
+    """A file's code without docstrings, and what it imports at run time: (module, name or None).
+
+    Read once a process: an edit does not change the code that is already loaded, so it must not change its fingerprint.
+    """
     tree = _tree(path)
     imports: list[tuple[str, str | None]] = []
     for node in _runtime_statements(tree):

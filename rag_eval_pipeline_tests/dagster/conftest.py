@@ -8,6 +8,15 @@ import pytest
 from rag_eval_pipeline_tests.integration.conftest import home, parts  # noqa: F401 - fixtures
 
 
+@pytest.fixture(autouse=True)
+def forget_instances():
+    """Dagster remembers, for loading definitions, the last instance that a context was built with, gone or not."""
+    yield
+    from dagster._core.storage.defs_state import base
+
+    base._current_storage.set(None)
+
+
 @pytest.fixture
 def instance():
     with dg.DagsterInstance.ephemeral() as made:

@@ -207,6 +207,7 @@ def run_copy(root, home, *options):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.full
 def test_an_edit_of_code_changes_what_hangs_on_it_and_nothing_else(home, edited):
     write_corpus(home.corpora, documents=3)
     before = Run(home, "small@v1")

@@ -90,6 +90,7 @@ def test_a_killed_run_leaves_nothing_to_see_and_the_next_one_resumes(home, undis
     assert temporary in removable(home, quiet=0)
 
 
+@pytest.mark.full
 def test_a_kill_while_the_database_is_swapped_leaves_the_old_one(home):
     import duckdb
 

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 
-import polars as pl
 import pytest
 
 from rag_eval_pipeline.stages.subject import Subject
@@ -183,6 +182,15 @@ def test_dagster_and_manifests_hold_none(ran):
         assert leaks(repr(run)) == []
 
 
+def test_reports_hold_none(ran):
+    home, _ = ran
+    reports = [path for path in home.root.rglob("*.html") if path.is_file() and home.corpora not in path.parents]
+    assert reports
+    for path in reports:
+        assert leaks(path.read_text("utf-8")) == [], path
+        assert leaks_in(path.read_bytes()) == [], path
+
+
 def test_the_commands_show_none(ran):
     home, done = ran
     assert leaks(done.stdout + done.stderr) == []
@@ -227,6 +235,7 @@ def test_errors_and_failed_runs_hold_none(home):
         assert con.sql("SELECT status, stopped_at FROM evaluations").fetchall() == [("failed", "fusion_room")]
 
 
+@pytest.mark.full
 def test_a_label_that_was_missing_hides_its_string_when_it_is_added(home):
     import duckdb
 
@@ -241,4 +250,3 @@ def test_a_label_that_was_missing_hides_its_string_when_it_is_added(home):
     assert leaks_in(home.database.read_bytes()) == []
     with duckdb.connect(str(home.database), read_only=True) as con:
         assert con.sql("SELECT count(*) FROM evaluations").fetchall() == [(2,)]
-    assert isinstance(Subject.open(home, "people@v1").frame("chunks"), pl.DataFrame)

@@ -137,7 +137,7 @@ def test_bm25_finds_the_paragraph_of_a_question_and_every_unit_is_anchored(home,
     source = shared("data", "xquad", f"xquad.{language}.half.json")
     bring(home, "squad", source, "xquad", preset="paper", language=language)
     drop_dense(home, "xquad")
-    run = Run(home, "xquad@v1", database=True, workers=2)
+    run = Run(home, "xquad@v1", database=True)
     check_books(home, run)
     assert mean(home, "xquad@v1", "ndcg", 10, retriever="bm25") >= 0.95
     asked = sum(
@@ -150,7 +150,7 @@ def test_another_chunk_size_changes_what_chunking_loses(home, shared):
     bring(home, "spans", shared("data", "chunking_evaluation"), "spans", language="en")
     for name, chunking in SIZES.items():
         lay_over(home, "spans", name, retrieval=LEXICAL, chunking=chunking, pii=None)
-    runs = {name: Run(home, f"spans@v1#{name}", database=name == "large", workers=2) for name in SIZES}
+    runs = {name: Run(home, f"spans@v1#{name}", database=name == "large") for name in SIZES}
     check_sizes(home, runs, "bm25")
     assert not runs["large"].computed_stages & {"source", "parsing", "enriching", "cleaning", "dedup", "pii"}
 
@@ -165,12 +165,15 @@ def check_sizes(home, runs, retriever):
     split = [mean(home, run.subject.key.text, "evidence_split_rate", 0, unit="evidence") for run in runs.values()]
     assert split[0] > 0
     assert all(more > less for more, less in pairwise(split))
+    blamed = [lost(home, run.subject.key.text, "chunking", retriever=retriever)[0] for run in runs.values()]
+    assert blamed[0] > blamed[-1] == 0
     found = [
         mean(home, run.subject.key.text, "recall", 1, retriever=retriever, unit="evidence") for run in runs.values()
     ]
     assert len(set(found)) == len(found)
 
 
+@pytest.mark.full
 def test_bm25_gives_the_published_figures_of_scifact(home, shared):
     bring(home, "beir", shared("data", "scifact"), "scifact", preset="paper", **SCIFACT)
     drop_dense(home, "scifact")

@@ -4,7 +4,13 @@ import sys
 
 import pytest
 
+from rag_eval_pipeline.warehouse import fingerprint as module
 from rag_eval_pipeline.warehouse.fingerprint import code_fingerprint, plugin_fingerprint
+
+
+def forget():
+    """What a new process starts with: code is read once a process."""
+    module._read.cache_clear()
 
 
 @pytest.fixture
@@ -34,6 +40,7 @@ def edit(path, old, new):
 
 
 def fingerprint():
+    forget()
     return code_fingerprint(["pack.main"], package="pack")
 
 
@@ -61,15 +68,21 @@ def test_an_edit_that_cannot_is_not(package, file, old, new):
     assert fingerprint() == before
 
 
+def test_an_edit_while_a_process_runs_does_not_rename_what_its_loaded_code_computes(package):
+    before = fingerprint()
+    edit(package / "main.py", "return f()", "return 2 * f()")
+    assert code_fingerprint(["pack.main"], package="pack") == before
+
+
 def test_a_users_class_counts_with_its_whole_package(package):
     before = plugin_fingerprint("pack.main:run")
     edit(package / "unrelated.py", "1", "2")
+    forget()
     assert plugin_fingerprint("pack.main:run") != before
 
 
 def test_no_stage_hangs_on_measures_ledger_or_orchestration():
     from rag_eval_pipeline.stages.graph import STAGES
-    from rag_eval_pipeline.warehouse import fingerprint as module
 
     for stage in STAGES:
         seen, queue = set(), [f"rag_eval_pipeline.stages.{stage.name}.transform"]
