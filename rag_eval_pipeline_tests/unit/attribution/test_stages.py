@@ -498,7 +498,7 @@ def test_the_story_is_told_stage_by_stage_and_in_masked_text(small):
     assert "lost at pii (token)" in told
     assert "masked: AGE" in told
     assert "18 days" not in told
-    with pytest.raises(KeyError, match="no evidence"):
+    with pytest.raises(LookupError, match="no evidence"):
         story("nobody", small.built.units, small.books.ledger, small.books.fate)
 
 

@@ -19,8 +19,15 @@ LONG = "one two three four five six seven eight nine ten"
 def chunks(*rows: tuple[str, str, str]) -> pl.DataFrame:
     """(chunk_id, prefix, text) with the columns that the room reads."""
     return pl.DataFrame(
-        [(name, name.split("::")[0], prefix, text, len(text.split())) for name, prefix, text in rows],
-        schema={"chunk_id": pl.String, "doc_id": pl.String, "prefix": pl.String, "text": pl.String, "tokens": pl.Int64},
+        [(name, name.split("::")[0], prefix, text, len(text.split()), "ok") for name, prefix, text in rows],
+        schema={
+            "chunk_id": pl.String,
+            "doc_id": pl.String,
+            "prefix": pl.String,
+            "text": pl.String,
+            "tokens": pl.Int64,
+            "status": pl.String,
+        },
         orient="row",
     )
 
@@ -43,6 +50,12 @@ def test_prompt_prefix_and_text_are_encoded_in_this_order():
     expected = load_encoder().encode(["passage: Handbook. Five days."])
     assert np.array_equal(vector_matrix(made["vector"]), expected)
     assert made["model"].to_list() == [load_encoder().name]
+
+
+def test_the_row_of_a_document_that_failed_is_not_encoded():
+    failed = chunks(("b::0", "", "")).with_columns(status=pl.lit("timeout"))
+    made = run(pl.concat([chunks(("a::0", "", "Five days.")), failed]))
+    assert made["chunk_id"].to_list() == ["a::0"]
 
 
 def test_only_the_text_itself_is_counted():
