@@ -243,6 +243,8 @@ def check_books(table: pl.DataFrame, ranking: pl.DataFrame) -> Books:
             .then(pl.lit("impossible units"))
             .when(pl.col("residual") > TOLERANCE)
             .then(pl.format("residual {}", "residual"))
+            .when((pl.col("recall") - figure).abs() > TOLERANCE)
+            .then(pl.lit("the waterfall shows another recall than the ranking table"))
             .alias("why")
         )
         .sort(GROUP)

@@ -57,13 +57,7 @@ def test_a_public_set_is_imported_planned_run_and_looked_at(home, on_ephemeral, 
         ("waterfall", "papers@v1", "papers@v1"): "served",
         ("losses", "papers@v1"): "lost units",
         ("fate", "papers@v1", "q0"): "served at rank 1",
-        (
-            "show",
-            "papers@v1",
-            next(
-                iter(sorted(p.name for p in (home.corpora / "papers" / "v1" / "documents").rglob("*") if p.is_file()))
-            ),
-        ): "Cell type",
+        ("show", "papers@v1", "d0"): "Cell type",
         ("sql", "SELECT count(*) AS n FROM evaluations"): "1",
         ("sql", "SHOW TABLES"): "evidence_ledger",
         ("evaluations",): manifest.evaluation_id,

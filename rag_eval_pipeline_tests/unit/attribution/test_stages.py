@@ -515,6 +515,9 @@ def test_books_that_do_not_balance_name_the_group(small):
     wrong = check_books(table, ranking.with_columns(pl.col("value") - 0.5))
     assert not wrong.ok
     assert "hybrid" in wrong.describe()
+    shown = check_books(table.with_columns(pl.col("recall") - 0.5), ranking)
+    assert not shown.ok
+    assert "another recall" in shown.describe()
 
 
 def test_composed_accents_survive_cleaning_to_nfc():
