@@ -39,9 +39,10 @@ def on_ephemeral(monkeypatch, instance):
 @pytest.fixture
 def cli(monkeypatch, capsys):
     """`cli("run", "small@v1")` → (exit code, standard output, standard error)."""
-    from rag_eval_pipeline.cli import main
+    from rag_eval_pipeline.cli import console, errors, main
 
-    monkeypatch.setenv("COLUMNS", "200")
+    for output in (console, errors):  # made at import, in whatever width the process had then
+        monkeypatch.setattr(output, "width", 200)
 
     def call(*arguments):
         monkeypatch.setattr("sys.argv", ["rag-eval", *arguments])

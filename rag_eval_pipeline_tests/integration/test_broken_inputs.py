@@ -536,7 +536,10 @@ def test_a_users_module_that_cannot_be_had_is_told_in_one_sentence(tmp_path, mon
 def rag_eval(tmp_path, monkeypatch, capsys):
     """Run a command as a shell does: exit code, standard output, standard error."""
     monkeypatch.setenv("RAG_EVAL_DATA", str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "200")
+    from rag_eval_pipeline.cli import console, errors
+
+    for output in (console, errors):  # made at import, in whatever width the process had then
+        monkeypatch.setattr(output, "width", 200)
 
     def call(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", ["rag-eval", *words])
