@@ -20,6 +20,7 @@ from rag_eval_pipeline.measures import (
     rrf,
     span_scores,
 )
+from rag_eval_pipeline_tests.sizes import measured
 
 # --- pairs and clusters ----------------------------------------------------------------------------------------------------
 
@@ -29,6 +30,7 @@ labels = st.dictionaries(st.sampled_from(PAIRS), st.booleans())
 predictions = st.sets(st.sampled_from(PAIRS))
 
 
+@measured
 @given(labels=labels, predicted=predictions, flip=st.booleans())
 def test_pair_scores_equal_brute_force_and_have_no_direction(labels, predicted, flip):
     found = pair_scores([(a, b, d) for (a, b), d in labels.items()], [(b, a) if flip else (a, b) for a, b in predicted])
@@ -64,6 +66,7 @@ def test_pairs_refuse_contradictions_and_self_pairs():
 clusterings = st.lists(st.integers(0, 3), min_size=1, max_size=8)
 
 
+@measured
 @given(gold=clusterings, data=st.data())
 def test_b_cubed_equals_its_definition_item_by_item(gold, data):
     predicted = data.draw(st.lists(st.integers(0, 3), min_size=len(gold), max_size=len(gold)))
@@ -96,6 +99,7 @@ spans = st.lists(
 )
 
 
+@measured
 @given(gold=spans, predicted=spans)
 def test_span_counts_keep_their_invariants_and_equal_brute_force(gold, predicted):
     found = span_scores(gold, predicted)
@@ -162,6 +166,7 @@ def test_rrf_worked_example(worked):
 rankings = st.lists(st.lists(st.sampled_from(ITEMS), unique=True, max_size=6), min_size=1, max_size=4)
 
 
+@measured
 @given(lists=rankings, k=st.integers(0, 100))
 def test_rrf_sums_reciprocal_ranks_whatever_the_order_of_lanes(lists, k):
     fused = rrf(lists, k)
@@ -180,6 +185,7 @@ def test_rrf_refuses_an_id_that_stands_twice():
 scored = st.dictionaries(st.sampled_from(ITEMS), st.floats(-100, 100), max_size=6)
 
 
+@measured
 @given(dense=scored, sparse=scored, alpha=st.floats(0, 1))
 def test_convex_fusion_lies_between_its_lists(dense, sparse, alpha):
     fused = dict(convex_fusion(dense, sparse, alpha))
@@ -212,6 +218,7 @@ def test_copies_of_one_neighbour_count_once(known_wrong):
     assert found == case["right"]["ann_recall@5"]
 
 
+@measured
 @given(
     scores=st.lists(st.sampled_from([0.1, 0.2, 0.2 + 5e-7, 0.5, 0.9]), min_size=1, max_size=10),
     ann=st.lists(st.integers(0, 9), max_size=10),
@@ -264,6 +271,7 @@ def test_filter_worked_example(worked):
 sets = st.dictionaries(st.sampled_from("pqrs"), st.sets(st.sampled_from(ITEMS)), min_size=1)
 
 
+@measured
 @given(eligible=sets, data=st.data())
 def test_false_exclusion_keeps_the_denominator_of_before_the_filter(eligible, data):
     admitted = {q: data.draw(st.sets(st.sampled_from(ITEMS))) for q in eligible}
@@ -283,6 +291,7 @@ def test_leave_policy_availability(worked):
     assert evidence_availability(case["claims"], case["retrieved"]) == case["evidence_availability"]
 
 
+@measured
 @given(
     claims=st.lists(st.sets(st.sampled_from(ITEMS)), min_size=1, max_size=5),
     retrieved=st.lists(st.sampled_from(ITEMS)),

@@ -10,6 +10,7 @@ from rapidfuzz.distance import Levenshtein
 
 from rag_eval_pipeline.measures import Unmeasured, cer, coverage, wer
 from rag_eval_pipeline.text.normalise import normalise
+from rag_eval_pipeline_tests.sizes import measured
 
 TEXT = st.text(st.sampled_from("ab é\u00a0\n文e\u0301X.1"), max_size=40) | st.text(max_size=30)
 
@@ -23,6 +24,7 @@ def sellers(a, b):
     return row[-1]
 
 
+@measured
 @given(reference=TEXT, output=TEXT)
 def test_cer_is_edit_distance_over_reference_length(reference, output):
     found, r, o = cer(reference, output), normalise(reference), normalise(output)
@@ -31,6 +33,7 @@ def test_cer_is_edit_distance_over_reference_length(reference, output):
         assert (found.numerator, found.denominator, found.status) == (sellers(r, o), len(r), "scored")
 
 
+@measured
 @given(reference=TEXT, output=TEXT)
 def test_wer_equals_jiwer_on_space_joined_words(reference, output):
     words, found = normalise(reference).split(), wer(reference, output)
@@ -49,6 +52,7 @@ def test_edge_cases_of_empty_texts(rate):
     assert rate("a", "b c d e").value > 1
 
 
+@measured
 @given(reference=TEXT.filter(lambda t: t.strip()))
 def test_an_empty_output_is_a_total_loss_never_skipped(reference):
     for rate in (cer, wer):
@@ -76,6 +80,7 @@ def test_composed_and_decomposed_accents_and_no_break_spaces_are_equal():
 WORDS = st.lists(st.sampled_from(["uno", "dos", "tres", "8"]), max_size=12)
 
 
+@measured
 @given(reference=WORDS, output=WORDS)
 def test_coverage_counts_the_longest_common_subsequence_and_the_bag(reference, output):
     found = coverage(" ".join(reference), " ".join(output))

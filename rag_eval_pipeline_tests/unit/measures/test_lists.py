@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from rag_eval_pipeline.measures.budget import Covered
 from rag_eval_pipeline.measures.lists import RUN, cut, order, renumber, tie_groups
+from rag_eval_pipeline_tests.sizes import measured
 
 
 def run(*rows):
@@ -35,6 +36,7 @@ def test_a_depth_in_documents_ends_with_the_first_chunk_of_the_last_one():
 spans = st.tuples(st.integers(0, 20), st.integers(1, 6)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 
 
+@measured
 @given(st.lists(spans, max_size=8), spans)
 def test_covered_ranges_are_those_of_a_set_of_places(ranges, wanted):
     covered, places = Covered(), set()

@@ -1,6 +1,6 @@
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_eval_pipeline.measures.fusion import convex_fusion, rrf
@@ -8,6 +8,7 @@ from rag_eval_pipeline.measures.lists import RUN, empty
 from rag_eval_pipeline.stages.fusion.stage import STAGE
 from rag_eval_pipeline.stages.fusion.transform import FusionConfig, run
 from rag_eval_pipeline.warehouse.runtime import Runtime
+from rag_eval_pipeline_tests.sizes import examples
 from rag_eval_pipeline_tests.unit.stages.lists_made_by_hand import lists
 
 
@@ -32,7 +33,7 @@ def test_the_worked_fusion_comes_out(worked):
     assert found["score"].to_list() == pytest.approx([score for _, score in case["fused_top3"]], abs=5e-6)
 
 
-fewer = settings(max_examples=min(60, settings().max_examples) if settings().max_examples < 1000 else 2000)
+fewer = examples(60, 1_000)
 """Every example runs the room on frames, which takes longer than a formula."""
 
 items = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8)

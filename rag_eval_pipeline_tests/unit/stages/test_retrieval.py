@@ -4,7 +4,7 @@ from collections import Counter
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_eval_pipeline.measures.lists import ListError
@@ -14,6 +14,7 @@ from rag_eval_pipeline.stages.retrieval.scopes import top
 from rag_eval_pipeline.stages.retrieval.stage import STAGE
 from rag_eval_pipeline.stages.retrieval.transform import ImportLane, RetrievalConfig, run, run_lane
 from rag_eval_pipeline.warehouse.runtime import Runtime
+from rag_eval_pipeline_tests.sizes import examples
 from rag_eval_pipeline_tests.unit.stages.lists_made_by_hand import (
     chunks,
     documents,
@@ -63,7 +64,7 @@ def literal_bm25(texts, query, k1, b):
     return scores
 
 
-@settings(max_examples=60 if settings().max_examples < 1000 else 2000)
+@examples(60, 500)
 @given(
     texts=st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join), min_size=1, max_size=12),
     query=st.lists(st.sampled_from(WORDS), max_size=5).map(" ".join),

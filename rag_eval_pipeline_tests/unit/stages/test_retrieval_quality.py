@@ -2,7 +2,7 @@ from random import Random
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_eval_pipeline.corpus.settings import Settings
@@ -13,6 +13,7 @@ from rag_eval_pipeline.stages.retrieval.quality import METRICS, measure
 from rag_eval_pipeline.stages.retrieval.transform import RetrievalConfig
 from rag_eval_pipeline.text.tokens import get_tokenizer
 from rag_eval_pipeline.warehouse.measurement import ROW
+from rag_eval_pipeline_tests.sizes import examples
 from rag_eval_pipeline_tests.unit.stages.lists_made_by_hand import (
     chunks,
     documents,
@@ -299,7 +300,7 @@ def _unit(random, key):
     return unit, parts
 
 
-@settings(max_examples=8 if settings().max_examples < 1000 else 100)
+@examples(8, 100)
 @given(st.integers(0, 2**32))
 def test_held_ranks_agree_with_the_measures_and_the_slow_walk(seed):
     made_units, made_pieces, runs = case(seed)
@@ -361,7 +362,7 @@ def test_a_prefix_costs_budget():
     assert [within(budget, lists(q1=["d1::0"]), made, unit, parts) for budget in (2, 3)] == [[0], [1]]
 
 
-@settings(max_examples=8 if settings().max_examples < 1000 else 100)
+@examples(8, 100)
 @given(st.integers(0, 2**32), st.integers(1, 60))
 def test_recall_within_a_budget_never_falls_as_it_grows(seed, budget):
     made_units, made_pieces, runs = case(seed, 60)
