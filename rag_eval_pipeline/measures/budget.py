@@ -6,6 +6,7 @@ rooms.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -51,7 +52,10 @@ class Covered:
 
     def holds(self, doc_id: str, start: int, end: int) -> bool:
         """Whether [start, end) lies in one of the ranges."""
-        return any(low <= start and end <= high for low, high in self.ranges.get(doc_id, ()))
+        ranges = self.ranges.get(doc_id, ())
+        # Sorted and disjoint: only the last one that begins at or before `start` can hold it.
+        index = bisect_right(ranges, start, key=lambda entry: entry[0]) - 1
+        return index >= 0 and end <= ranges[index][1]
 
     def gaps(self, doc_id: str, start: int, end: int) -> list[Range]:
         """What of [start, end) is not in yet."""

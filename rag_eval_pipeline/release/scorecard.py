@@ -1,15 +1,26 @@
-"""The scorecard: plain means over every measurement, with counts that hide nothing. Intervals and gates stand apart."""
+"""The scorecard: plain means over every measurement, with counts that hide nothing, and the interval of each mean.
+
+Here: aggregates by slice. Not here: how intervals are made (`estimates`, `measures.intervals`), gates.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 
 import polars as pl
 
 from rag_eval_pipeline.measures.metric import Metric
+from rag_eval_pipeline.release.estimates import estimates
 from rag_eval_pipeline.warehouse.table import Table, conform, integer, number, string, table
 
 GROUP = ("stage", "retriever", "metric", "unit", "k", "params", "item_type")
+SLICE = ("slice_name", "slice_value")
+ALWAYS = ("answerable", "tags")
+"""Slices that are made whatever `evaluate.slices` says; they are crossed only where it names them."""
+CROSS = "×"
+ALONE = pl.DataFrame(schema={"query_id": pl.String, "cluster_id": pl.String})
+"""No two queries belong together."""
 
 
 @table("scorecard", "One row a metric and slice: its mean over what could be measured, with counts and bounds.")
@@ -23,9 +34,15 @@ class Scorecard(Table):
     k = integer("Cut-off; 0 where none", key=True)
     params = string("Parameters, JSON", key=True)
     item_type = string("What one measured item is", key=True)
-    slice_name = string("`all`, or the slice's column", key=True)
-    slice_value = string("Value of the slice", key=True)
+    slice_name = string("`all`, the slice's column, or two columns crossed: `intent×language`", key=True)
+    slice_value = string("Value of the slice; of a crossed one both: `howto×es`", key=True)
     mean = number("Mean over valued items; NULL where none has a value", null=True)
+    mean_low = number("Lower limit of the mean's 95 % interval; NULL where `interval` says why", null=True)
+    mean_high = number("Upper limit of the mean's 95 % interval; NULL where `interval` says why", null=True)
+    interval = string(
+        "Method: clopper_pearson, bca, bounded (conservative); or why there is none: no_values, no_bounds, aggregate"
+    )
+    n_clusters = integer("Independent groups of items behind the interval; an item without a cluster is its own")
     micro = number("Σ numerator / Σ denominator, where the metric is a ratio of counts", null=True)
     n_expected = integer("Items that should have a value")
     n_valued = integer("Items that have one")
@@ -39,27 +56,37 @@ class Scorecard(Table):
     description = string("Meaning of the metric")
 
 
-def scorecard(measured: pl.DataFrame, metrics: Sequence[Metric], slices: Sequence[str]) -> pl.DataFrame:
-    """Aggregate a union of quality tables, over all items and by each slice.
+def scorecard(
+    measured: pl.DataFrame, metrics: Sequence[Metric], slices: Sequence[str], clusters: pl.DataFrame = ALONE
+) -> pl.DataFrame:
+    """Aggregate a union of quality tables, over all items, by each slice and by each two of `slices` crossed.
 
     Args:
         measured: rows of the tidy base.
         metrics: declarations; a metric that none declares is an error.
-        slices: columns to slice by; `tags` counts an item under each of its tags.
+        slices: columns to slice by, beside `ALWAYS`; `tags` counts an item under each of its tags.
+        clusters: query_id, cluster_id; queries of one cluster are not independent.
     """
     declared = {metric.name: metric for metric in metrics}
     if unknown := sorted(set(measured["metric"].to_list()) - set(declared)):
         raise ValueError(f"metrics without a declaration: {unknown}; add them to METRICS of their room's quality.py")
-    parts = [_aggregate(measured.with_columns(slice_name=pl.lit("all"), slice_value=pl.lit("all")), declared)]
-    for name in slices:
-        rows = measured.explode("tags") if name == "tags" else measured
-        valued = rows.filter(pl.col(name).is_not_null())
-        named = valued.with_columns(slice_name=pl.lit(name), slice_value=pl.col(name).cast(pl.String))
-        parts.append(_aggregate(named, declared))
-    return conform(Scorecard, pl.concat(parts))
+    singles = [(name,) for name in dict.fromkeys((*slices, *ALWAYS))]
+    rows = pl.concat([sliced(measured, names) for names in ((), *singles, *combinations(slices, 2))])
+    group = [*GROUP, *SLICE]
+    limits = estimates(rows, group, declared, clusters)
+    return conform(Scorecard, _aggregate(rows, declared).join(limits, on=group, how="left"))
 
 
-def _aggregate(rows: pl.DataFrame, declared: dict[str, Metric]) -> pl.DataFrame:
+def sliced(measured: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """The rows that have a value in every one of these slices, with the slice's name and value."""
+    rows = measured.explode("tags") if "tags" in names else measured
+    rows = rows.filter(pl.col(name).is_not_null() for name in names) if names else rows
+    value = pl.concat_str([pl.col(name).cast(pl.String) for name in names], separator=CROSS) if names else pl.lit("all")
+    keep = [*GROUP, "item_id", "status", "value", "numerator", "denominator", "low", "high"]
+    return rows.select(*keep, slice_name=pl.lit(CROSS.join(names) or "all"), slice_value=value)
+
+
+def _aggregate(rows: pl.DataFrame, declared: Mapping[str, Metric]) -> pl.DataFrame:
     bounds = pl.DataFrame(
         [
             {
@@ -79,7 +106,7 @@ def _aggregate(rows: pl.DataFrame, declared: dict[str, Metric]) -> pl.DataFrame:
             "description": pl.String,
         },
     )
-    group = [*GROUP, "slice_name", "slice_value"]
+    group = [*GROUP, *SLICE]
     statuses = (
         rows.group_by([*group, "status"])
         .len()
