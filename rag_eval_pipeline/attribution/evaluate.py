@@ -21,6 +21,15 @@ KEPT_OFF = ("dedup", "pii")
 """Stages that pass everything on where they are off; others, being off, write nothing and have no row in the ledger."""
 
 
+TEXT_STAGES = ("source", "parsing", "enriching", "cleaning", "dedup", "pii")
+STANDS_IN: dict[str, tuple[str, ...]] = {
+    "documents": (),
+    "chunks": TEXT_STAGES,
+    "runs": (*TEXT_STAGES, "chunking", "embedding", "indexing", "filtering", "context"),
+}
+"""What a version begins with: stages that then only hand on a stand-in, of which the ledger can say nothing."""
+
+
 def evidence(subject: Subject) -> dict[str, pl.DataFrame]:
     """Units, where they stand in each text, and the pieces that chunks hold of them."""
     frames = {name: subject.frame(name) for name in TEXTS}
@@ -33,7 +42,8 @@ def attribute(subject: Subject) -> dict[str, pl.DataFrame]:
     there = [
         stage for stage in STAGES if getattr(subject.configs[stage.name], "enabled", True) or stage.name in KEPT_OFF
     ]
-    frames = {name: subject.frame(name) for stage in there for name in stage.tables}
+    unseen = STANDS_IN[subject.version.begin]
+    frames = {name: subject.frame(name) for stage in there if stage.name not in unseen for name in stage.tables}
     ledger = build_ledger(
         frames,
         subject.kept("evidence_units"),
@@ -50,7 +60,8 @@ def check_books(subject: Subject, waterfall: pl.DataFrame) -> Books:
     """Compare the waterfall with the ranking table."""
     settings, queries = subject.version.settings, subject.version.gold.queries
     units = subject.kept("evidence_units")
-    slices = unit_slices(units, queries, subject.frame("documents"), settings.evaluate.slices)
+    documents = subject.frame("documents") if subject.version.begin == "documents" else None
+    slices = unit_slices(units, queries, documents, settings.evaluate.slices)
     tables = {"retrieval_quality": subject.kept("retrieval_quality"), "ranked_runs": subject.frame("ranked_runs")}
     ranking = ranking_recall(tables, units, subject.kept("evidence_pieces"), queries, slices, settings.ledger.hold)
     return compare(waterfall, ranking)

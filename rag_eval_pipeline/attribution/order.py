@@ -68,13 +68,17 @@ class RetrieverInfo:
     depth_unit: Literal["chunks", "documents"] = "chunks"
     reranked: bool = False
 
-    def sources(self, name: str) -> tuple[str, ...]:
-        """The lanes that it reads; itself where it searches."""
-        return self.lanes or (name,)
-
     def is_fused(self, name: str) -> bool:
         """Whether it is made of other lists."""
         return bool(self.lanes) and self.lanes != (name,)
+
+
+def leaves(name: str, retrievers: Mapping[str, RetrieverInfo]) -> tuple[str, ...]:
+    """The lanes that search for a retriever, at any depth, each once: itself where it is no fused list."""
+    info = retrievers.get(name)
+    if info is None or not info.is_fused(name):
+        return (name,)
+    return tuple(dict.fromkeys(leaf for lane in info.lanes for leaf in leaves(lane, retrievers)))
 
 
 def unseen(frames: Mapping[str, pl.DataFrame]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import polars as pl
 
@@ -18,42 +19,61 @@ TOLERANCE = 1e-12
 GROUP = ["retriever", "k", "slice_name", "slice_value"]
 QUERY_SLICES = ("intent", "language", "answerable", "tags")
 SLICE = {"slice_name": pl.String, "slice_value": pl.String}
+CROSS = "×"
+"""Joins the names, and the values, of two crossed slices."""
+HOP = "hop"
+"""A slice of units, there wherever gold numbers the hops of its multi-hop questions."""
 
 
 def unit_slices(
     units: pl.DataFrame, queries: pl.DataFrame, documents: pl.DataFrame | None, names: Sequence[str]
 ) -> pl.DataFrame:
-    """The slices that each unit belongs to: `all`, those of its query, and its document's class.
+    """The slices that each unit belongs to: `all`, those of its query, its document's class, their pairs, and its hop.
 
     Args:
         units: evidence_units.
         queries: gold queries.
         documents: the documents table, for `doc_class`; a unit whose document is absent has none.
-        names: slices of `evaluate`.
+        names: slices of `evaluate`. Two of them, in this order, make a crossed one: `intent×language`, `howto×es`.
 
     Returns:
         query_id, evidence_id, slice_name, slice_value. A unit without a value is in no slice of that name.
     """
-    base = units.select(UNIT)
-    parts = [base.with_columns(slice_name=pl.lit("all"), slice_value=pl.lit("all"))]
-    for name in names:
-        if name in QUERY_SLICES:
-            values = queries.select("query_id", pl.col(name).alias("slice_value"))
-            if name == "tags":
-                values = values.explode("slice_value").unique(maintain_order=True)
-            found = base.join(values, on="query_id")
-        elif documents is not None and name in documents.columns:
-            values = documents.select("doc_id", pl.col(name).alias("slice_value"))
-            found = units.select(*UNIT, "doc_id").join(values, on="doc_id")
-        else:
-            continue
-        text = pl.col("slice_value").cast(pl.String)
-        parts.append(
-            found.with_columns(text.alias("slice_value"), pl.lit(name).alias("slice_name"))
-            .drop_nulls("slice_value")
-            .select(*UNIT, "slice_name", "slice_value")
-        )
-    return pl.concat(parts)
+    single = {
+        name: found for name in dict.fromkeys(names) if (found := _slice(units, queries, documents, name)) is not None
+    }
+    parts = {"all": units.select(*UNIT, slice_value=pl.lit("all")), **single}
+    for one, other in combinations(single, 2):
+        pairs = single[one].join(single[other], on=UNIT, suffix="_other")
+        value = pl.concat_str("slice_value", "slice_value_other", separator=CROSS)
+        parts[f"{one}{CROSS}{other}"] = pairs.select(*UNIT, value.alias("slice_value"))
+    if units["hop"].n_unique() > 1:
+        parts[HOP] = units.select(*UNIT, pl.col("hop").cast(pl.String).alias("slice_value")).drop_nulls("slice_value")
+    return pl.concat(
+        part.select(*UNIT, pl.lit(name).alias("slice_name"), "slice_value") for name, part in parts.items()
+    )
+
+
+def _slice(
+    units: pl.DataFrame, queries: pl.DataFrame, documents: pl.DataFrame | None, name: str
+) -> pl.DataFrame | None:
+    """query_id, evidence_id, slice_value of one slice; several rows a unit where it has several values (tags)."""
+    if name in QUERY_SLICES:
+        values = queries.select("query_id", pl.col(name).alias("slice_value"))
+        if name == "tags":
+            values = values.explode("slice_value").unique(maintain_order=True)
+        found = units.select(UNIT).join(values, on="query_id")
+    elif documents is not None and name in documents.columns:
+        values = documents.select("doc_id", pl.col(name).alias("slice_value"))
+        found = units.select(*UNIT, "doc_id").join(values, on="doc_id")
+    else:
+        return None
+    return found.select(*UNIT, pl.col("slice_value").cast(pl.String)).drop_nulls("slice_value")
+
+
+def is_of_queries(slice_name: str) -> bool:
+    """Whether a slice keeps or leaves whole queries; any other splits the units of one query."""
+    return slice_name == "all" or all(name in QUERY_SLICES for name in slice_name.split(CROSS))
 
 
 def waterfall(
@@ -76,32 +96,56 @@ def waterfall(
         Columns of `loss_waterfall`. A slice without an eligible unit has no row. `context` follows `rank` where a context
         was made of the list at that k; it is not in the sum of the books.
     """
-    sliced = fate.join(slices, on=UNIT)
-    outside = sliced.filter(~pl.col("eligible")).group_by(GROUP).agg(pl.len().cast(pl.Int64).alias("n_ineligible"))
-    inside = sliced.filter("eligible").with_columns((1.0 / pl.len().over([*GROUP, "query_id"])).alias("share"))
-    totals = (
-        inside.group_by(GROUP)
-        .agg(
-            pl.len().cast(pl.Int64).alias("n_units"),
-            pl.col("query_id").n_unique().cast(pl.Int64).alias("n_queries"),
-            pl.col("share").filter("served").sum().alias("recall"),
-            pl.col("impossible").sum().cast(pl.Int64),
-            pl.col("context_held").is_not_null().any().alias("has_context"),
-        )
-        .with_columns(pl.col("recall") / pl.col("n_queries"))
-        .join(outside, on=GROUP, how="left")
-        .with_columns(pl.col("n_ineligible").fill_null(0))
+    cells = fate.select("retriever", "k").unique().sort("retriever", "k").with_row_index("cell")
+    values = slices.select(list(SLICE)).unique().sort(list(SLICE)).with_row_index("slice")
+    units = fate.select(*UNIT, "eligible").unique(UNIT).sort(UNIT).with_row_index("unit")
+    members = slices.join(values, on=list(SLICE)).join(units, on=UNIT).select("unit", "slice", "query_id", "eligible")
+    # A query's share of a unit is one over its units in the slice: sums run over these sizes, in whole numbers.
+    inside = members.filter("eligible").with_columns(size=pl.len().over("slice", "query_id"))
+    sizes = inside.group_by("slice").agg(
+        pl.len().cast(pl.Int64).alias("n_units"), pl.col("query_id").n_unique().cast(pl.Int64).alias("n_queries")
     )
-    losses = inside.filter(~pl.col("served")).select(*GROUP, pl.col("first_loss_stage").alias("stage"), "share")
-    after = inside.filter(pl.col("served") & pl.col("context_held").eq(False)).select(
-        *GROUP, pl.lit(AFTER).alias("stage"), "share"
+    outside = members.filter(~pl.col("eligible")).group_by("slice").agg(pl.len().cast(pl.Int64).alias("n_ineligible"))
+    rows = (
+        fate.filter("eligible")
+        .join(cells, on=["retriever", "k"])
+        .join(units.select("unit", *UNIT), on=UNIT)
+        .select("cell", "unit", "served", "impossible", "context_held", _position())
+        .join(inside.select("unit", "slice", "size"), on="unit")
+    )
+    served = _shares(rows.filter("served"), ["cell", "slice"]).rename({"share": "recall"}).drop("units")
+    flags = rows.group_by("cell", "slice").agg(
+        pl.col("impossible").sum().cast(pl.Int64), pl.col("context_held").is_not_null().any().alias("has_context")
+    )
+    totals = (
+        flags.join(served, on=["cell", "slice"], how="left")
+        .join(sizes, on="slice")
+        .join(outside, on="slice", how="left")
+        .with_columns(pl.col("recall").fill_null(0.0) / pl.col("n_queries"), pl.col("n_ineligible").fill_null(0))
+        .join(cells, on="cell")
+        .join(values, on="slice")
     )
     lost = (
-        pl.concat([losses, after])
-        .group_by([*GROUP, "stage"])
-        .agg(pl.len().cast(pl.Int64).alias("lost_units"), pl.col("share").sum().alias("lost_share"))
+        _shares(rows.drop_nulls("position"), ["cell", "slice", "position"])
+        .rename({"units": "lost_units", "share": "lost_share"})
+        .join(cells, on="cell")
+        .join(values, on="slice")
     )
-    return _ceilings(_skeleton(totals, shown).join(lost, on=[*GROUP, "stage"], how="left"), hidden, stale)
+    return _ceilings(_skeleton(totals, shown).join(lost, on=[*GROUP, "position"], how="left"), hidden, stale)
+
+
+def _position() -> pl.Expr:
+    """Place in the waterfall of the stage that lost a unit; of the context where that lost it after k; else NULL."""
+    places = {stage: place for place, stage in enumerate(STAGES)}
+    lost = pl.col("first_loss_stage").replace_strict(places, default=None, return_dtype=pl.Int64)
+    after = pl.col("served") & pl.col("context_held").eq(False)
+    return pl.when(after).then(pl.lit(len(STAGES), pl.Int64)).when(~pl.col("served")).then(lost).alias("position")
+
+
+def _shares(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    """`units`, and `share`: the sum over queries of units / units of the query in the slice."""
+    counted = rows.group_by([*by, "size"]).agg(pl.len().cast(pl.Int64).alias("units")).sort([*by, "size"])
+    return counted.group_by(by).agg(pl.col("units").sum(), (pl.col("units") / pl.col("size")).sum().alias("share"))
 
 
 def _skeleton(totals: pl.DataFrame, shown: Mapping[str, Sequence[str]]) -> pl.DataFrame:
@@ -109,7 +153,7 @@ def _skeleton(totals: pl.DataFrame, shown: Mapping[str, Sequence[str]]) -> pl.Da
     schema = {"retriever": pl.String, "stage": pl.String, "position": pl.Int64}
     stages = pl.DataFrame(rows, schema=schema, orient="row")
     after = totals.filter("has_context").with_columns(stage=pl.lit(AFTER), position=pl.lit(len(STAGES), pl.Int64))
-    return pl.concat([totals.join(stages, on="retriever"), after])
+    return pl.concat([totals.join(stages, on="retriever"), after]).drop("cell", "slice")
 
 
 def _ceilings(rows: pl.DataFrame, hidden: Sequence[str], stale: Mapping[str, int]) -> pl.DataFrame:
@@ -140,7 +184,7 @@ def ranking_recall(
 ) -> pl.DataFrame:
     """Evidence recall by retriever, k and slice as the retrieval room measured it, apart from the ledger.
 
-    Slices of queries are means over the rows of the ranking table (`retrieval_quality`). A slice of units (`doc_class`)
+    Slices of queries are means over the rows of the ranking table (`retrieval_quality`). A slice of units (`doc_class`, `hop`)
     changes a query's denominator, so it is counted anew from the retrieval room's own walk over `ranked_runs`.
 
     Args:
@@ -164,7 +208,7 @@ def ranking_recall(
         )
         .select("retriever", "k", pl.col("item_id").alias("query_id"), "value")
     )
-    names = ["all", *QUERY_SLICES]
+    names = [name for name in slices["slice_name"].unique() if is_of_queries(name)]
     of_query = slices.filter(pl.col("slice_name").is_in(names)).select("query_id", *SLICE).unique()
     by_query = measured.join(of_query, on="query_id").group_by(GROUP).agg(pl.col("value").mean())
     places = first_held(frames["ranked_runs"], pieces, units, hold).select("retriever", *UNIT, "place")

@@ -80,10 +80,15 @@ def _detail(item: Any) -> Any:
 
 
 def load_settings(layout: Layout, faults: Faults) -> tuple[Settings, Marks]:
-    """corpus.yaml (absent: all defaults) with `pipelines/<name>.yaml` of the key laid over it."""
+    """corpus.yaml (absent: all defaults), the version's own one laid over it, and `pipelines/<name>.yaml` over both."""
     base = layout.corpus / "corpus.yaml"
     marks = Marks(fallback=layout.name(base))
     value = _read(layout, base, marks, faults) if base.exists() or base.is_symlink() else {}
+    own = layout.version / "corpus.yaml"
+    if own.exists() or own.is_symlink():
+        own_marks = Marks()
+        value = lay_over(value, _read(layout, own, own_marks, faults))
+        marks.lines.update(own_marks.lines)
     if layout.key.pipeline != "default":
         over = layout.corpus / "pipelines" / f"{layout.key.pipeline}.yaml"
         if over.is_file():

@@ -21,7 +21,7 @@ from rag_eval_pipeline.corpus.checks import (
     check_queries,
 )
 from rag_eval_pipeline.corpus.configuration import Marks, load_settings
-from rag_eval_pipeline.corpus.documents import load_documents
+from rag_eval_pipeline.corpus.documents import FILES, load_documents
 from rag_eval_pipeline.corpus.faults import CorpusError, Fault, Faults, suggestion
 from rag_eval_pipeline.corpus.fingerprints import FileHasher, documents_hash, gold_hash
 from rag_eval_pipeline.corpus.gold import Gold
@@ -29,6 +29,7 @@ from rag_eval_pipeline.corpus.keys import Key
 from rag_eval_pipeline.corpus.labels import Labels, load_labels
 from rag_eval_pipeline.corpus.layout import Layout, list_corpora, list_versions
 from rag_eval_pipeline.corpus.outputs import load_outputs
+from rag_eval_pipeline.corpus.partial import Given, given, stand_in, without_documents
 from rag_eval_pipeline.corpus.references import load_references, load_tables
 from rag_eval_pipeline.corpus.settings import Settings
 
@@ -48,6 +49,7 @@ class CorpusVersion:
         output_hashes: sha256 by path below outputs/.
         warnings: what was odd but not refused.
         marks: where each key of the settings was written, for a stage's own errors about its section.
+        begin: what its stages begin with: documents, or, where there are none, imported chunks or ranked lists.
     """
 
     key: Key
@@ -60,6 +62,7 @@ class CorpusVersion:
     output_hashes: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[Fault, ...] = ()
     marks: Marks = field(default_factory=Marks)
+    begin: Given = "documents"
 
     @property
     def documents(self) -> Path:
@@ -85,11 +88,17 @@ def load_version(corpora: Path | str, key: str | Key, *, hash_cache: Path | None
     try:
         settings, marks = load_settings(layout, faults)
         with FileHasher(hash_cache) as hasher:
-            files = load_documents(layout, hasher, faults)
+            begin = given(layout)
+            files = load_documents(layout, hasher, faults) if begin == "documents" else pl.DataFrame(schema=FILES)
+            frozen = documents_hash(files)
             gold = _load_gold(layout, files, settings, faults)
             queries = set(gold.queries["query_id"])
             outputs, output_hashes = load_outputs(layout, queries, set(files["doc_id"]), hasher, faults)
             _check_imports(layout, settings, marks, faults)
+            if begin != "documents":
+                faults.refuse()
+                settings = without_documents(settings)
+                files, outputs = stand_in(begin, outputs)
     except OSError as error:  # of a file that the corpus needs: no permission, or gone while we read
         if error.filename is None or not Path(error.filename).is_relative_to(layout.corpora):
             raise
@@ -103,7 +112,8 @@ def load_version(corpora: Path | str, key: str | Key, *, hash_cache: Path | None
         files=files,
         gold=gold,
         outputs=outputs,
-        documents_hash=documents_hash(files),
+        documents_hash=frozen,
+        begin=begin,
         output_hashes=output_hashes,
         warnings=tuple(faults.warnings),
         marks=marks,

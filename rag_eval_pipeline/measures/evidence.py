@@ -141,40 +141,45 @@ def unit_needs(units: pl.DataFrame, hold: float) -> pl.DataFrame:
     return units.select(
         *UNIT,
         "kind",
-        pl.col("n_chars").map_elements(lambda n: needed_chars(n, hold), return_dtype=pl.Int64).alias("needed"),
+        pl.max_horizontal(pl.lit(1, pl.Int64), (hold * pl.col("n_chars") - 1e-9).ceil().cast(pl.Int64)).alias("needed"),
         pl.col("critical_from").list.len().cast(pl.Int64).alias("n_tokens"),
     )
 
 
-def holds_together(pieces: pl.DataFrame, units: pl.DataFrame, hold: float) -> pl.DataFrame:
+def holds_together(pieces: pl.DataFrame, units: pl.DataFrame, hold: float, by: Sequence[str] = ()) -> pl.DataFrame:
     """Per unit whether `pieces`, taken together, hold it: `held`, and `whole` where one chunk alone does.
 
     Pieces of one carrier add up, pieces of two carriers never do.
+
+    Args:
+        pieces: as for `hold_rank`; with the columns of `by`, each of whose values is a set of its own.
+        units: as for `hold_rank`.
+        hold: share of the quote's non-space characters.
+        by: further columns of `pieces`, such as the retriever that found them.
+
+    Returns:
+        query_id, evidence_id, held, whole: a row for every unit. With `by`, a row for what is held alone.
     """
-    parts = pieces.join(unit_needs(units, hold), on=UNIT)
-    whole = parts.filter("whole").select(UNIT).unique()
-    partial = parts.join(whole, on=UNIT, how="anti").filter(pl.len().over([*UNIT, "carrier"]) > 1)
-    walked = {
-        (query, evidence)
-        for (query, evidence, _), rows in _grouped(partial, [*UNIT, "carrier"])
-        if _first_held([(0, row["chars"], row["tokens"]) for row in rows], rows[0]["needed"], rows[0]["n_tokens"])
-        is not None
-    }
-    together = pl.DataFrame(sorted(walked), schema=dict.fromkeys(UNIT, pl.String), orient="row")
-    return (
-        units.select(UNIT)
-        .join(whole.with_columns(whole=pl.lit(True)), on=UNIT, how="left", maintain_order="left")
-        .join(together.with_columns(together=pl.lit(True)), on=UNIT, how="left", maintain_order="left")
-        .with_columns(pl.col("whole").fill_null(False), pl.col("together").fill_null(False))
-        .select(*UNIT, (pl.col("whole") | pl.col("together")).alias("held"), "whole")
+    group = [*UNIT, *by]
+    parts = pieces.select(*group, "carrier", "chunk_id", "chars", "tokens", "whole").join(
+        unit_needs(units, hold), on=UNIT
     )
+    whole = parts.filter("whole").select(group).unique()
+    partial = parts.filter(~pl.col("whole")).join(whole, on=group, how="anti").with_columns(rank=pl.lit(0, pl.Int64))
+    together = _first_together(partial, [*group, "carrier"]).select(group).unique()
+    held = pl.concat([whole.with_columns(whole=pl.lit(True)), together.with_columns(whole=pl.lit(False))])
+    held = held.with_columns(held=pl.lit(True))
+    if by:
+        return held.select(*group, "held", "whole").sort(group)
+    flags = units.select(UNIT).join(held, on=UNIT, how="left", maintain_order="left")
+    return flags.select(*UNIT, pl.col("held").fill_null(False), pl.col("whole").fill_null(False))
 
 
 def hold_rank(pieces: pl.DataFrame, run: pl.DataFrame, units: pl.DataFrame, hold: float) -> pl.DataFrame:
     """The smallest rank at which a list's first items hold a unit: served at k ⇔ hold_rank ≤ k.
 
-    Whole pieces are found by one join. Only a unit and list where two or more partial pieces of one carrier stand
-    before the first whole piece are walked item by item.
+    Whole pieces are found by one join. Only where two or more partial pieces of one carrier stand before the first whole
+    piece are characters counted, and then by columns: no list is walked.
 
     Args:
         pieces: query_id, evidence_id, carrier, chunk_id, doc_id, chars, tokens, whole.
@@ -186,44 +191,164 @@ def hold_rank(pieces: pl.DataFrame, run: pl.DataFrame, units: pl.DataFrame, hold
         query_id, evidence_id, retriever, hold_rank, item_rank; no row where the list never holds the unit. `item_rank`
         counts items. `hold_rank` counts distinct documents for document units, else items.
     """
-    items = with_document_ranks(run).select("query_id", "retriever", "chunk_id", "rank", "document_rank")
-    found = pieces.join(items, on=["query_id", "chunk_id"]).join(unit_needs(units, hold), on=UNIT)
+    needs = unit_needs(units, hold)
+    found = (
+        pieces.select(*UNIT, "carrier", "chunk_id", "chars", "tokens", "whole")
+        .join(run.select("query_id", "retriever", "chunk_id", "rank"), on=["query_id", "chunk_id"])
+        .join(needs, on=UNIT)
+    )
     pair = [*UNIT, "retriever"]
     whole = found.filter("whole").group_by(pair).agg(pl.col("rank").min().alias("first"))
     partial = (
         found.filter(~pl.col("whole"))
         .join(whole, on=pair, how="left")
         .filter(pl.col("first").is_null() | (pl.col("rank") < pl.col("first")))
-        .filter(pl.len().over([*pair, "carrier"]) > 1)
-        .sort("rank")
+        .drop("first")
     )
-    walked = [
-        (query, evidence, retriever, rank)
-        for (query, evidence, retriever, _), rows in _grouped(partial, [*pair, "carrier"])
-        if (
-            rank := _first_held(
-                [(row["rank"], row["chars"], row["tokens"]) for row in rows], rows[0]["needed"], rows[0]["n_tokens"]
-            )
-        )
-        is not None
-    ]
     ranks = pl.concat(
-        [whole, pl.DataFrame(walked, schema=dict.fromkeys(pair, pl.String) | {"first": pl.Int64}, orient="row")]
+        [whole.cast({"first": pl.Int64}), _first_together(partial, [*pair, "carrier"]).select(*pair, "first")]
     )
-    return _counted(ranks.group_by(pair).agg(pl.col("first").min().alias("item_rank")), items, units)
-
-
-def _counted(ranks: pl.DataFrame, items: pl.DataFrame, units: pl.DataFrame) -> pl.DataFrame:
-    places = items.select("query_id", "retriever", pl.col("rank").alias("item_rank"), "document_rank")
+    first = (
+        ranks.group_by(pair).agg(pl.col("first").min().alias("item_rank")).join(units.select(*UNIT, "kind"), on=UNIT)
+    )
+    documents = _documents_before(first.filter(pl.col("kind") == "document"), run)
     return (
-        ranks.join(places, on=["query_id", "retriever", "item_rank"])
-        .join(units.select(*UNIT, "kind"), on=UNIT)
-        .with_columns(
-            pl.when(pl.col("kind") == "document").then("document_rank").otherwise("item_rank").alias("hold_rank")
-        )
+        pl.concat([first.filter(pl.col("kind") != "document").with_columns(hold_rank="item_rank"), documents])
         .select(list(HOLD_RANKS))
         .cast(HOLD_RANKS)  # type: ignore[arg-type]
         .sort([*UNIT, "retriever"])
+    )
+
+
+def _documents_before(ranks: pl.DataFrame, run: pl.DataFrame) -> pl.DataFrame:
+    """`ranks` with `hold_rank`, counted in distinct documents. Only lists of these queries are counted."""
+    if ranks.is_empty():
+        return ranks.with_columns(hold_rank="item_rank")
+    mine = run.join(ranks.select("query_id").unique(), on="query_id", how="semi")
+    places = with_document_ranks(mine).select(
+        "query_id", "retriever", pl.col("rank").cast(pl.Int64).alias("item_rank"), hold_rank="document_rank"
+    )
+    return ranks.join(places, on=["query_id", "retriever", "item_rank"]).select([*ranks.columns, "hold_rank"])
+
+
+BATCH = 2_000_000
+"""Characters of partial pieces that are counted at once: it bounds memory."""
+
+
+def _first_together(parts: pl.DataFrame, group: list[str]) -> pl.DataFrame:
+    """Where parts that none of them hold a unit hold it together: `group` and `first`, the rank at which they do.
+
+    A group holds at the rank where its `needed`-th distinct character appears, or its last critical token, whichever is
+    later.
+
+    Args:
+        parts: columns of `group`, rank, chars, tokens, needed, n_tokens.
+        group: what adds up: one carrier of a unit in one list.
+    """
+    keys = parts.select(group).clear().with_columns(first=pl.lit(None, pl.Int64))
+    several = parts.filter(pl.len().over(group) > 1)
+    if several.is_empty():
+        return keys
+    several = several.with_columns(pl.struct(group).rank("dense").cast(pl.UInt32).alias("__group")).sort("__group")
+    weight = several["chars"].list.len().cast(pl.Int64).cum_sum() // BATCH
+    batch = several.with_columns(weight.alias("__batch")).with_columns(pl.col("__batch").min().over("__group"))
+    found = [_counted(part) for part in batch.partition_by("__batch")]
+    names = several.select("__group", *group).unique("__group")
+    return pl.concat(found).join(names, on="__group").select(*group, pl.col("first").cast(pl.Int64)).sort(group)
+
+
+def _counted(parts: pl.DataFrame) -> pl.DataFrame:
+    def appearing(column: str) -> pl.DataFrame:
+        """Every distinct character (or token) of a group, with the rank at which it first appears."""
+        return (
+            parts.select("__group", "rank", pl.col(column).list.eval(pl.element().cast(pl.Int32)))
+            .explode(column)
+            .drop_nulls(column)
+            .group_by("__group", column)
+            .agg(pl.col("rank").min())
+        )
+
+    needs = parts.group_by("__group").agg(pl.col("needed").first(), pl.col("n_tokens").first())
+    chars = (
+        appearing("chars")
+        .join(needs.select("__group", "needed"), on="__group")
+        .sort("__group", "rank")
+        .filter(pl.int_range(1, pl.len() + 1).over("__group") == pl.col("needed"))
+        .select("__group", chars_at="rank")
+    )
+    tokens = (
+        appearing("tokens").group_by("__group").agg(pl.len().alias("there"), pl.col("rank").max().alias("tokens_at"))
+    )
+    return (
+        needs.join(chars, on="__group")
+        .join(tokens, on="__group", how="left")
+        .filter(pl.col("there").fill_null(0) >= pl.col("n_tokens"))
+        .select("__group", first=pl.max_horizontal("chars_at", "tokens_at"))
+    )
+
+
+def inside(pieces: pl.DataFrame, ranges: pl.DataFrame, on: list[str], units: pl.DataFrame, hold: float) -> pl.DataFrame:
+    """The pieces of quotes as far as they stand inside given ranges.
+
+    Characters in no range fall away. A critical token stays where one range has all of it.
+
+    Args:
+        pieces: as for `hold_rank`, with `positions`, and the columns of `on`.
+        ranges: columns of `on`, low, high (one past the last): disjoint, or overlapping.
+        on: which pieces a range speaks of.
+        units: query_id, evidence_id, kind, n_chars, critical_from, critical_to.
+        hold: share of the quote's non-space characters.
+
+    Returns:
+        The pieces of which something is left, in their order; those of document units are not looked at.
+    """
+    rows = pieces.with_row_index("__row").with_columns(
+        pl.col("positions").list.min().alias("__first"), pl.col("positions").list.max().alias("__last")
+    )
+    near = rows.select("__row", "__first", "__last", *on).join(ranges, on=on)
+    covers = (pl.col("low") <= pl.col("__first")) & (pl.col("__last") < pl.col("high"))
+    full = near.filter(covers).select("__row").unique()
+    touched = near.filter((pl.col("low") <= pl.col("__last")) & (pl.col("__first") < pl.col("high")))
+    touched = touched.join(full, on="__row", how="anti").select("__row", "low", "high")
+    cut = rows.join(touched.select("__row").unique(), on="__row", how="semi").join(unit_needs(units, hold), on=UNIT)
+    left = _cut_to(cut, touched, units)
+    kept = rows.join(full, on="__row", how="semi").select("__row", *pieces.columns)
+    return pl.concat([kept, left.select(kept.columns)]).sort("__row").drop("__row")
+
+
+def _cut_to(cut: pl.DataFrame, ranges: pl.DataFrame, units: pl.DataFrame) -> pl.DataFrame:
+    """Pieces that stand partly in ranges (by `__row`), cut to them."""
+    hits = (
+        cut.select("__row", char="chars", position="positions")
+        .explode("char", "position")
+        .join(ranges, on="__row")
+        .filter((pl.col("low") <= pl.col("position")) & (pl.col("position") < pl.col("high")))
+    )
+    tokens = (
+        cut.select("__row", *UNIT, pl.col("tokens").alias("token"))
+        .explode("token")
+        .drop_nulls("token")
+        .join(units.select(*UNIT, "critical_from", "critical_to"), on=UNIT)
+        .with_columns(pl.col("critical_from", "critical_to").list.get(pl.col("token")))
+        .join(hits.select("__row", "char", "low"), on="__row")
+        .filter((pl.col("critical_from") <= pl.col("char")) & (pl.col("char") < pl.col("critical_to")))
+        .group_by("__row", "token", "low", "critical_from", "critical_to")
+        .agg(pl.col("char").n_unique().alias("there"))
+        .filter(pl.col("there") == pl.col("critical_to") - pl.col("critical_from"))
+        .group_by("__row")
+        .agg(pl.col("token").unique().sort().alias("tokens"))
+    )
+    chars = (
+        hits.unique(["__row", "char"])
+        .sort("__row", "char")
+        .group_by("__row", maintain_order=True)
+        .agg(pl.col("char").alias("chars"), pl.col("position").alias("positions"))
+    )
+    left = cut.drop("chars", "positions", "tokens").join(chars, on="__row").join(tokens, on="__row", how="left")
+    none = pl.lit([], dtype=pl.List(pl.Int64))
+    enough = pl.col("chars").list.len() >= pl.col("needed")
+    return left.with_columns(pl.col("tokens").fill_null(none)).with_columns(
+        whole=enough & (pl.col("tokens").list.len() == pl.col("n_tokens"))
     )
 
 
@@ -236,25 +361,6 @@ def with_document_ranks(run: pl.DataFrame) -> pl.DataFrame:
         .with_columns(pl.col("first_of_document").rank("dense").over(group).cast(pl.Int64).alias("document_rank"))
         .drop("first_of_document")
     )
-
-
-def _grouped(frame: pl.DataFrame, keys: list[str]) -> list[tuple[tuple, list[dict]]]:
-    groups: dict[tuple, list[dict]] = {}
-    for row in frame.iter_rows(named=True):
-        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
-    return list(groups.items())
-
-
-def _first_held(parts: Sequence[tuple[int, Sequence[int], Sequence[int]]], needed: int, n_tokens: int) -> int | None:
-    """Rank at which parts (rank, chars, tokens), in order, together are enough; None if they never are."""
-    chars: set[int] = set()
-    tokens: set[int] = set()
-    for rank, more, whole_tokens in parts:
-        chars.update(more)
-        tokens.update(whole_tokens)
-        if len(chars) >= needed and len(tokens) >= n_tokens:
-            return rank
-    return None
 
 
 def served(ranks: pl.DataFrame, k: int) -> pl.DataFrame:

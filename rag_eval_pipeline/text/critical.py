@@ -1,13 +1,14 @@
 """Critical tokens: the numbers, dates, codes and negations of a quote that must survive unchanged (tables: en, es).
 
-Here: what is critical in a text. Not here: whether it survived (attribution), and named entities.
+Here: what is critical in a text, and what kind of thing differs where one did not survive. Not here: whether it survived
+(attribution), and named entities (`entities`).
 """
 
 # ruff: noqa: SIM905  (word tables read better as one text)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -17,7 +18,7 @@ import regex
 from rag_eval_pipeline.text.alignment import occurrences
 from rag_eval_pipeline.text.tokens import UNSPACED
 
-Kind = Literal["number", "date", "code", "negation", "listed"]
+Kind = Literal["number", "date", "code", "negation", "entity", "listed"]
 
 NEGATIONS = {
     "en": (
@@ -131,11 +132,33 @@ def critical_tokens(text: str, language: str | None = None) -> list[CriticalToke
     return found
 
 
-def find_listed(quote: str, listed: list[str]) -> list[CriticalToken]:
+def differing(token: str, kind: str, there: Sequence[bool]) -> str:
+    """What of a token that did not survive differs: its kind; `unit` where a number's own digits are all there.
+
+    Args:
+        token: the token's text.
+        kind: its kind.
+        there: for each of its non-space characters, whether the output has it.
+    """
+    if kind != "number":
+        return kind
+    characters = [character for character in token if not character.isspace()]
+    digits = [index for index, character in enumerate(characters) if character.isdecimal()]
+    if not digits:
+        return kind
+    # The sign and what stands between the digits are the number's; the rest is its unit, before it (€) or behind it.
+    value = range(digits[0], digits[-1] + 1)
+    signs = [index for index in range(digits[0]) if characters[index] in "+-−±"]
+    is_whole = all(there[index] for index in (*signs, *value))
+    return "unit" if is_whole and not all(there) else kind
+
+
+def find_listed(quote: str, listed: list[str], language: str | None = None) -> list[CriticalToken]:
     """Where the strings that gold lists as critical stand in the quote, left to right, each place once.
 
     A string is found after NFC and white space; places where a letter or digit touches it count only if it has no others.
-    A place inside a longer listed one is left out: the longer one guards it.
+    A place inside a longer listed one is left out: the longer one guards it. Its kind is that of the first token of
+    `critical_tokens` that it shares a character with; `listed` where there is none.
 
     Raises:
         ValueError: a listed string is empty or not in the quote; the message names its index.
@@ -147,7 +170,12 @@ def find_listed(quote: str, listed: list[str]) -> list[CriticalToken]:
             raise ValueError(f"critical[{index}] does not occur in its quote; list substrings of the quote")
         spans.update([place for place in places if not _touched(quote, *place)] or places[:1])
     kept = [s for s in spans if not any(o != s and o[0] <= s[0] and s[1] <= o[1] for o in spans)]
-    return [CriticalToken(start, end, "listed", quote[start:end]) for start, end in sorted(kept)]
+    known = critical_tokens(quote, language)
+
+    def kind_of(start: int, end: int) -> Kind:
+        return next((token.kind for token in known if token.start < end and start < token.end), "listed")
+
+    return [CriticalToken(start, end, kind_of(start, end), quote[start:end]) for start, end in sorted(kept)]
 
 
 def _touched(text: str, start: int, end: int) -> bool:

@@ -50,11 +50,29 @@ def trace(
     by_document: dict[str, list[dict[str, Any]]] = {}
     for chunk in chunks.iter_rows(named=True):
         by_document.setdefault(chunk["doc_id"], []).append(chunk)
+    placed = {doc_id: _Placed(mine) for doc_id, mine in by_document.items()}
     rows = []
     for row in units.filter("kept", "present").iter_rows(named=True):
         mine = by_document.get(row["doc_id"], [])
-        rows += _of_document(row, mine) if row["kind"] == "document" else _of_quote(row, mine)
+        if row["kind"] == "document":
+            rows += _of_document(row, mine)
+        elif mine:
+            rows += _of_quote(row, placed[row["doc_id"]])
     return pl.DataFrame(rows, schema=PIECES, orient="row")
+
+
+class _Placed:
+    """A document's chunks that have a place, in the order of their beginnings."""
+
+    def __init__(self, chunks: list[dict[str, Any]]) -> None:
+        self._chunks = [chunk for chunk in chunks if chunk["start"] is not None and chunk["end"] is not None]
+        self._starts = np.array([chunk["start"] for chunk in self._chunks], dtype=np.int64)
+        self._ends = np.array([chunk["end"] for chunk in self._chunks], dtype=np.int64)
+
+    def between(self, low: int, high: int) -> list[dict[str, Any]]:
+        """Chunks that have some of the offsets low to high."""
+        last = int(np.searchsorted(self._starts, high, "right"))
+        return [self._chunks[index] for index in np.flatnonzero(self._ends[:last] > low).tolist()]
 
 
 def _of_document(row: dict[str, Any], chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -63,7 +81,7 @@ def _of_document(row: dict[str, Any], chunks: list[dict[str, Any]]) -> list[dict
     return [key | empty | {"chunk_id": chunk["chunk_id"]} for chunk in chunks if chunk["text"].strip()]
 
 
-def _of_quote(row: dict[str, Any], chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _of_quote(row: dict[str, Any], chunks: _Placed) -> list[dict[str, Any]]:
     key = {name: row[name] for name in ("query_id", "evidence_id", "carrier", "doc_id")}
     positions = np.asarray(row["positions"], dtype=np.int64)
     found = positions[positions >= 0]
@@ -72,9 +90,7 @@ def _of_quote(row: dict[str, Any], chunks: list[dict[str, Any]]) -> list[dict[st
     low, high = int(found.min()), int(found.max())
     tokens = list(zip(row["token_ok"], row["token_from"], row["token_to"], strict=True))
     pieces = []
-    for chunk in chunks:
-        if chunk["start"] is None or chunk["end"] is None or chunk["start"] > high or chunk["end"] <= low:
-            continue
+    for chunk in chunks.between(low, high):
         inside = (positions >= chunk["start"]) & (positions < chunk["end"])
         if not inside.any():
             continue

@@ -22,6 +22,7 @@ LAYER: dict[str, Any] = {
     "token_ok": pl.List(pl.Boolean),
     "held": pl.Boolean,
     "similarity": pl.Float64,
+    "cer": pl.Float64,
     "status": pl.String,
     "spread": pl.Boolean,
     "low": pl.Int64,
@@ -82,6 +83,7 @@ def _unlocated(row: dict[str, Any], text: str, status: str) -> dict[str, Any]:
         "token_ok": [False] * len(row["token_from"]),
         "held": whole and bool(text.strip()),
         "similarity": None if not whole else float(bool(text.strip())),
+        "cer": None,
         "status": "exact" if whole and text.strip() else "empty" if status == "ok" else status,
         "spread": False,
         "low": None,
@@ -102,6 +104,7 @@ def _located(
         closest = nearest(quote, text, config.normalise)
         return _unlocated(row, text, status) | {
             "similarity": max(0.0, closest.similarity),
+            "cer": 1.0 - closest.similarity,
             "status": "changed" if referenced else "unanchored",
             "low": closest.start,
             "high": closest.end,
@@ -113,6 +116,8 @@ def _located(
         "token_ok": tokens,
         "held": holds(place.positions, tokens, row["needed"]),
         "similarity": max(0.0, place.similarity),
+        # Of pieces that stand apart only what is missing counts; what stands between them is no error of theirs.
+        "cer": 1.0 - place.similarity,
         "status": status,
         "spread": scattered(text, place.positions),
         "low": place.start,

@@ -30,17 +30,21 @@ def trace(
 def found(
     units: pl.DataFrame, before: Mapping[str, pl.DataFrame], after: Mapping[str, pl.DataFrame], config: Ledger
 ) -> pl.DataFrame:
-    """Per unit whether all lists of `after["runs"]` together hold it: the `search` test, given exact lists cut at depth.
+    """Which units the lanes of a retriever together hold: the `search` test, given exact lists cut at depth.
 
     Args:
         units: evidence_units.
         before: `evidence_pieces`.
-        after: `runs`: the exact lists of one retriever's lanes.
+        after: `runs` (query_id, lane, chunk_id: the exact lists), `links` (retriever, lane: who searches for whom).
         config: hold.
 
     Returns:
-        query_id, evidence_id, held.
+        query_id, evidence_id, retriever, held: a row for what is held alone.
     """
-    listed = after["runs"].select("query_id", "chunk_id").unique()
-    pieces = before["evidence_pieces"].join(listed, on=["query_id", "chunk_id"], how="semi")
-    return holds_together(pieces, units, config.hold).select(*UNIT, "held")
+    listed = (
+        before["evidence_pieces"]
+        .join(after["runs"], on=["query_id", "chunk_id"])
+        .join(after["links"], on="lane")
+        .unique([*UNIT, "carrier", "chunk_id", "retriever"])
+    )
+    return holds_together(listed, units, config.hold, by=["retriever"]).select(*UNIT, "retriever", "held")

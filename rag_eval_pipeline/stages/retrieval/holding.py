@@ -100,12 +100,15 @@ def _together(found: pl.DataFrame, place: str) -> pl.DataFrame:
         .filter(pl.len().over(carrier) > 1)
         .sort(*carrier, place)
     )
+    walks = parts.group_by(carrier, maintain_order=True).agg(
+        pl.col("need_chars", "need_tokens").first(), pl.col(place, "chars", "tokens")
+    )
     rows = []
-    for key, part in parts.group_by(carrier, maintain_order=True):
-        first = part.row(0, named=True)
-        at = _walk(part.select(place, "chars", "tokens").iter_rows(), first["need_chars"], first["need_tokens"])
+    for row in walks.iter_rows(named=True):
+        steps = zip(row[place], row["chars"], row["tokens"], strict=True)
+        at = _walk(steps, row["need_chars"], row["need_tokens"])
         if at is not None:
-            rows.append((*key[:3], at))
+            rows.append((row["retriever"], row["query_id"], row["evidence_id"], at))
     schema = {"retriever": pl.String, "query_id": pl.String, "evidence_id": pl.String, place: pl.Int64}
     return pl.DataFrame(rows, schema=schema, orient="row").group_by("retriever", *UNIT).agg(pl.col(place).min())
 

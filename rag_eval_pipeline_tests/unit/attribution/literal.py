@@ -37,9 +37,11 @@ class Literal:
 
     # --- holds
 
-    def together(self, unit, chunk_ids, encoded_only=False):
+    def together(self, unit, chunk_ids, encoded_only=False, own_only=False):
         """Whether these chunks, from one carrier, hold the unit."""
-        for number in self.carriers[unit["query_id"], unit["evidence_id"]]:
+        for number, carrier in self.carriers[unit["query_id"], unit["evidence_id"]].items():
+            if own_only and carrier["masked"]["doc_id"] != unit["doc_id"]:
+                continue
             if self.carrier_held(unit, number, chunk_ids, encoded_only):
                 return True
         return False
@@ -84,6 +86,11 @@ class Literal:
 
     def served(self, unit, items, m, by_item=False):
         return self.together(unit, self.first(unit, items, m, by_item))
+
+    def rescued(self, unit, name, k):
+        """Served, but by no place in the document that gold names."""
+        chunks = self.first(unit, self.final(name, unit["query_id"]), k)
+        return self.together(unit, chunks) and not self.together(unit, chunks, own_only=True)
 
     # --- lists
 

@@ -76,6 +76,7 @@ def check_worlds(run: int) -> Counter:
         assert row["first_loss_stage"] == stage, (where, row)
         if cause is not None:
             assert row["cause"] == cause, (where, row)
+        assert row["rescued"] == literal.rescued(unit, row["retriever"], row["k"]), (where, row)
     return Counter(books.fate["first_loss_stage"].to_list())
 
 
@@ -88,6 +89,20 @@ def test_books_ranks_and_first_loss_agree_with_plain_walks(run):
 def test_books_ranks_and_first_loss_agree_on_many_pipelines_and_every_stage_occurs():
     seen = sum((check_worlds(run) for run in range(100, 130)), Counter())
     assert {stage for stage in STAGES if not seen[stage]} == set()
+
+
+def test_what_the_books_are_kept_for_occurs():
+    """Split quotes, duplicates that rescue, several hops, and crossed slices of queries and of units."""
+    world = make_worlds(0, range(SIZE))
+    evidence = build_units(world.gold, world.frames, world.settings)
+    books = build_ledger(world.frames, *evidence, world.settings, world.retrievers, world.gold.queries)
+    names = set(books.waterfall["slice_name"].to_list())
+    assert {"all", "hop", "tags", "answerable", "intent×doc_class", "intent×tags", "doc_class×tags"} <= names
+    assert books.waterfall["books_ok"].all()
+    assert books.fate["rescued"].any()
+    assert evidence.units["hop"].n_unique() > 2
+    assert {"reranking", "chunking", "dedup"} <= set(books.fate["first_loss_stage"].to_list())
+    assert {"degraded", "held", "lost"} <= set(books.ledger.filter(pl.col("stage") == "chunking")["state"].to_list())
 
 
 def test_the_retrieval_rooms_own_recall_balances_the_books():

