@@ -20,6 +20,7 @@ from rag_eval_pipeline.corpus.settings import Settings
 from rag_eval_pipeline.measures.evidence import needed_chars, visible_indexes
 from rag_eval_pipeline.text.alignment import Location, occurrences
 from rag_eval_pipeline.text.critical import critical_tokens, find_listed
+from rag_eval_pipeline.text.entities import EntityFinder
 from rag_eval_pipeline.text.normalise import normalise, normalise_with_map
 
 WIDTH = 40
@@ -38,6 +39,7 @@ CARRIERS: dict[str, Any] = {
     "needed": pl.Int64,
     "token_from": pl.List(pl.Int64),
     "token_to": pl.List(pl.Int64),
+    "token_kind": pl.List(pl.String),
     "place": pl.Int64,
     "before": pl.String,
     "after": pl.String,
@@ -57,6 +59,7 @@ class Unit:
     start: int | None
     occurrence: int | None
     tokens: tuple[tuple[int, int], ...]
+    kinds: tuple[str, ...]
     grade: int
     hop: int | None
     eligible: bool
@@ -208,38 +211,49 @@ def gold_units(library: Library, settings: Settings) -> list[Unit]:
         .join(queries, on="query_id")
         .sort("query_id", "doc_id")
     )
-    units = [_quote_unit(row, library) for row in evidence.iter_rows(named=True)]
+    entities = EntityFinder(settings.ledger.entity_models) if settings.ledger.entities == "spacy" else None
+    units = [_quote_unit(row, library, entities) for row in evidence.iter_rows(named=True)]
     return units + [
         Unit(
-            row["query_id"], row["doc_id"], row["doc_id"], "document", "", None, None, (), row["grade"], None,
+            row["query_id"], row["doc_id"], row["doc_id"], "document", "", None, None, (), (), row["grade"], None,
             library.eligible(row["doc_id"], row["principal"], None), row["split"], row["principal"],
         )
         for row in judged.iter_rows(named=True)
     ]  # fmt: skip
 
 
-def _quote_unit(row: dict[str, Any], library: Library) -> Unit:
+def _quote_unit(row: dict[str, Any], library: Library, entities: EntityFinder | None) -> Unit:
     raw = row["quote"]
     if raw is None:
         raw = library.references.get(row["doc_id"], "")[row["start"] : row["end"]]
+    tokens = _token_ranges(raw, row["critical"], library.languages.get(row["doc_id"]), library.form, entities)
     return Unit(
         row["query_id"], row["evidence_id"], row["doc_id"], "quote", normalise(raw, library.form), row["start"],
-        row["occurrence"], tuple(_token_ranges(raw, row["critical"], library.languages.get(row["doc_id"]), library.form)),
+        row["occurrence"], tuple(tokens), tuple(tokens.values()),
         1 if row["grade"] is None else row["grade"], row["hop"],
         library.eligible(row["doc_id"], row["principal"], row["acl"]), row["split"], row["principal"],
     )  # fmt: skip
 
 
-def _token_ranges(raw: str, listed: list[str] | None, language: str | None, form: str) -> list[tuple[int, int]]:
-    tokens = find_listed(raw, listed) if listed is not None else critical_tokens(raw, language)
+def _token_ranges(
+    raw: str, listed: list[str] | None, language: str | None, form: str, entities: EntityFinder | None
+) -> dict[tuple[int, int], str]:
+    """Critical tokens as ranges of the quote's non-space characters, in order; with their kinds.
+
+    An entity that lies in another token, or is one, is guarded by that. What gold lists is the whole list.
+    """
+    tokens = find_listed(raw, listed, language) if listed is not None else critical_tokens(raw, language)
+    if entities is not None and listed is None:
+        named = entities(raw, language)
+        tokens = tokens + [e for e in named if not any(t.start <= e.start and e.end <= t.end for t in tokens)]
     normalised, offsets = normalise_with_map(raw, form)
     index_of = np.searchsorted(visible_indexes(normalised), np.arange(len(normalised) + 1))
-    ranges = []
+    ranges: dict[tuple[int, int], str] = {}
     for token in tokens:
         place = offsets.forward_range(token.start, token.end)
         if place is not None and index_of[place[0]] < index_of[place[1]]:
-            ranges.append((int(index_of[place[0]]), int(index_of[place[1]])))
-    return sorted(set(ranges))
+            ranges.setdefault((int(index_of[place[0]]), int(index_of[place[1]])), token.kind)
+    return dict(sorted(ranges.items()))
 
 
 def carriers(units: list[Unit], library: Library, hold: float) -> pl.DataFrame:
@@ -249,7 +263,11 @@ def carriers(units: list[Unit], library: Library, hold: float) -> pl.DataFrame:
     for unit in units:
         places = _own(unit, library)
         places += copies.get((unit.query_id, unit.evidence_id), [])
-        ranges = {"token_from": [a for a, _ in unit.tokens], "token_to": [b for _, b in unit.tokens]}
+        ranges = {
+            "token_from": [a for a, _ in unit.tokens],
+            "token_to": [b for _, b in unit.tokens],
+            "token_kind": list(unit.kinds),
+        }
         for number, place in enumerate(places):
             rows.append(
                 place

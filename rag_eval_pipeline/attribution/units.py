@@ -6,7 +6,7 @@ and losses (`ledger`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from rag_eval_pipeline.stages.dedup import evidence as dedup
 from rag_eval_pipeline.stages.parsing import evidence as parsing
 from rag_eval_pipeline.stages.pii import evidence as pii
 from rag_eval_pipeline.stages.source import evidence as source
+from rag_eval_pipeline.text.critical import differing
 from rag_eval_pipeline.warehouse.table import conform
 
 LISTS = ("ranked_runs", "fused_runs", "runs")
@@ -45,39 +46,116 @@ def build_units(gold: Gold, frames: Mapping[str, pl.DataFrame], settings: Settin
             chunks; where there are no chunks (imported runs only), the lists name the chunks of each document.
         settings: `evaluate` (split, rel_level) and `ledger`.
     """
-    library = Library(gold, frames, settings.ledger.normalise)
-    units = gold_units(library, settings)
-    placed = carriers(units, library, settings.ledger.hold)
-    texts = _layers(placed, gold, frames, settings.ledger)
-    masked = texts["masked"]
-    pieces = chunking.trace(masked, {}, {"chunks": _chunks(frames)}, settings.ledger)
-    anchors = pl.concat([_anchor_rows(texts[layer], layer) for layer in ("parsed", "clean", "masked")])
-    return Evidence(
-        conform(EvidenceUnits, _unit_rows(units, texts, library, frames)),
-        conform(EvidenceAnchors, anchors),
-        conform(EvidencePieces, pieces),
-    )
+    return Carried(gold, frames, settings).evidence(frames)
 
 
-def _layers(
-    placed: pl.DataFrame, gold: Gold, frames: Mapping[str, pl.DataFrame], config: Ledger
-) -> dict[str, pl.DataFrame]:
-    """Carriers anchored in each text, with `present`, `kept`, `survivor` and `counts`; a text that is not there is skipped."""
-    if "documents" in frames:
-        placed = source.trace(placed, {}, frames, config)
-    else:
-        placed = placed.with_columns(present=pl.lit(True))
-    placed = dedup.trace(placed, {}, frames, config)
-    empty = pl.DataFrame(schema={"doc_id": pl.String, "text": pl.String, "status": pl.String})
-    texts = {
-        "parsed": parsing.trace(
-            placed, {"references": gold.references}, {"parsed": frames.get("parsed", empty)}, config
-        )
-    }
-    texts["clean"] = cleaning.trace(texts["parsed"], frames, frames, config) if "cleaned" in frames else texts["parsed"]
-    labels = {"pii_labels": gold.pii}
-    texts["masked"] = pii.trace(texts["clean"], labels, frames, config) if "masked" in frames else texts["clean"]
-    return texts
+class Carried:
+    """The carriers of a split's units, found once, and where they stand in any texts that a pipeline makes.
+
+    A document whose texts were seen before is not looked at again, so that texts which differ in a few documents (a repair's)
+    cost what those cost.
+
+    Args:
+        gold: labels.
+        frames: tables of the pipeline as it ran: carriers are fixed on them (a document without a reference text is
+            looked up as it was parsed).
+        settings: `evaluate` (split, rel_level) and `ledger`.
+    """
+
+    def __init__(self, gold: Gold, frames: Mapping[str, pl.DataFrame], settings: Settings) -> None:
+        self._gold, self._config = gold, settings.ledger
+        self._library = Library(gold, frames, settings.ledger.normalise)
+        self._units = gold_units(self._library, settings)
+        self._placed = carriers(self._units, self._library, settings.ledger.hold).sort("doc_id", maintain_order=True)
+        self._parts = self._placed.partition_by("doc_id", maintain_order=True)
+        self._seen: dict[tuple[str, ...], pl.DataFrame] = {}
+
+    def evidence(self, frames: Mapping[str, pl.DataFrame]) -> Evidence:
+        """Frames of `evidence_units`, `evidence_anchors`, `evidence_pieces` for a whole pipeline's tables."""
+        texts = self._texts(frames)
+        rows = _unit_rows(self._units, texts, self._library, frames)
+        return Evidence(conform(EvidenceUnits, rows), _anchors(texts), self._pieces(texts, frames))
+
+    def anchors(self, frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+        """`evidence_anchors` in those texts that are made."""
+        texts = self._texts(frames)
+        return _anchors({layer: texts[layer] for layer, (table, _) in LAYERS.items() if table in frames})
+
+    def pieces(self, frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+        """`evidence_pieces`; without rows where no chunks are made yet."""
+        if "chunks" not in frames:
+            return conform(EvidencePieces, [])
+        return self._pieces(self._texts(frames), frames)
+
+    def _pieces(self, texts: Mapping[str, pl.DataFrame], frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+        return conform(EvidencePieces, chunking.trace(texts["masked"], {}, {"chunks": _chunks(frames)}, self._config))
+
+    def _texts(self, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+        """Carriers anchored in each text, with `present`, `kept`, `survivor`, `counts`; a text not made is the one before."""
+        if "documents" in frames:
+            placed = source.trace(self._placed, {}, frames, self._config)
+        else:
+            placed = self._placed.with_columns(present=pl.lit(True))
+        placed = dedup.trace(placed, {}, frames, self._config)
+        empty = pl.DataFrame(schema={"doc_id": pl.String, "text": pl.String, "status": pl.String})
+        frames = {"parsed": empty, **frames}
+        keys: list[tuple[str, ...]] = [(part["doc_id"][0],) for part in self._parts]
+        parts, texts = self._parts, {}
+        for layer, (table, columns) in LAYERS.items():
+            if table in frames:
+                keys = _keys(keys, layer, frames[table], columns)
+                parts = self._layer(layer, keys, parts, frames)
+            made = pl.concat(parts) if parts else pl.DataFrame(schema=parsing.LAYER)
+            texts[layer] = placed.hstack(made.select(list(parsing.LAYER)))
+        return texts
+
+    def _layer(
+        self,
+        layer: str,
+        keys: Sequence[tuple[str, ...]],
+        parts: Sequence[pl.DataFrame],
+        frames: Mapping[str, pl.DataFrame],
+    ) -> list[pl.DataFrame]:
+        """Each document's carriers anchored in one text, those that are not known yet all at once."""
+        new = [index for index, key in enumerate(keys) if key not in self._seen]
+        if new:
+            made = _trace(layer, pl.concat([parts[index] for index in new]), self._gold, frames, self._config)
+            start = 0
+            for index in new:
+                self._seen[keys[index]] = made.slice(start, parts[index].height)
+                start += parts[index].height
+        return [self._seen[key] for key in keys]
+
+
+LAYERS: dict[str, tuple[str, list[str]]] = {
+    "parsed": ("parsed", ["text", "status"]),
+    "clean": ("cleaned", ["text", "offsets", "status"]),
+    "masked": ("masked", ["text", "offsets", "status"]),
+}
+"""Layers of anchors in order: the table that makes each, and its columns that decide where carriers stand."""
+
+
+def _keys(
+    keys: Sequence[tuple[str, ...]], layer: str, table: pl.DataFrame, columns: list[str]
+) -> list[tuple[str, ...]]:
+    """Each document's key, longer by the layer and the content of its row."""
+    content = dict(zip(table["doc_id"], table.select(columns).hash_rows(), strict=True))
+    return [(*key, f"{layer}:{content.get(key[0])}") for key in keys]
+
+
+def _trace(
+    layer: str, placed: pl.DataFrame, gold: Gold, frames: Mapping[str, pl.DataFrame], config: Ledger
+) -> pl.DataFrame:
+    if layer == "parsed":
+        return parsing.trace(placed, {"references": gold.references}, frames, config)
+    if layer == "clean":
+        return cleaning.trace(placed, frames, frames, config)
+    return pii.trace(placed, {"pii_labels": gold.pii}, frames, config)
+
+
+def _anchors(texts: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    rows = [_anchor_rows(texts[layer], layer) for layer in texts]
+    return conform(EvidenceAnchors, pl.concat(rows) if rows else [])
 
 
 def _chunks(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -93,11 +171,28 @@ def _chunks(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
 def _anchor_rows(texts: pl.DataFrame, layer: str) -> pl.DataFrame:
     broken = [[number for number, ok in enumerate(flags) if not ok] for flags in texts["token_ok"].to_list()]
+    kinds: list[list[str]] = [[] for _ in broken]
+    damaged = texts.with_columns(broken=pl.Series(broken, dtype=pl.List(pl.Int64))).with_row_index("row")
+    for row in damaged.filter(pl.col("broken").list.len() > 0).iter_rows(named=True):
+        kinds[row["row"]] = [_difference(row, token) for token in row["broken"]]
+    places = pl.col("positions").list
+    first = places.eval(pl.element().filter(pl.element() >= 0).min()).list.first()
+    place = {} if layer == "parsed" else {"low": first, "high": pl.when(places.max() >= 0).then(places.max() + 1)}
     return texts.with_columns(
         pl.lit(layer).alias("layer"),
         pl.Series("broken", broken, dtype=pl.List(pl.Int64)),
+        pl.Series("broken_kinds", kinds, dtype=pl.List(pl.String)),
         pl.Series("token_ok", [not numbers for numbers in broken], dtype=pl.Boolean),
+        **place,
     ).select(list(EvidenceAnchors.columns()))
+
+
+def _difference(row: Mapping[str, Any], token: int) -> str:
+    """What of a critical token differs in a text that does not have it intact."""
+    low, high = row["token_from"][token], row["token_to"][token]
+    characters = [character for character in row["quote"] if not character.isspace()]
+    there = [position >= 0 for position in row["positions"][low:high]]
+    return differing("".join(characters[low:high]), row["token_kind"][token], there)
 
 
 def _unit_rows(
@@ -123,6 +218,7 @@ def _unit_rows(
                 "kind": unit.kind,
                 "quote": quote,
                 "critical": tokens,
+                "critical_kinds": list(unit.kinds),
                 "critical_from": [low for low, _ in unit.tokens],
                 "critical_to": [high for _, high in unit.tokens],
                 "n_chars": unit.n_chars,
@@ -148,7 +244,7 @@ def _personal(
         for row in frames["pii_spans"].select("doc_id", "start", "end", "type").iter_rows(named=True):
             predicted.setdefault(row["doc_id"], []).append(row)
     found: dict[tuple[str, str], dict[int, str]] = {}
-    for row in texts["clean"].iter_rows(named=True):
+    for row in texts["clean"].sort([*UNIT, "carrier"]).iter_rows(named=True):
         marks = found.setdefault((row["query_id"], row["evidence_id"]), {})
         for spans, places in (
             (labelled.get(row["doc_id"], []), row["ref_positions"]),

@@ -10,7 +10,7 @@ is total. An index finds candidates; their score and order come from the vectors
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -143,6 +143,34 @@ def exact_search(vectors: np.ndarray, queries: np.ndarray, k: int, allowed: np.n
         return _none(len(rows))
     scanned = stored if mask is None else stored[positions]
     return _collect(stored, rows, (positions[near] for near in _nearest(scanned, rows, k)), k)
+
+
+def over_fetch(find: Callable[[int], Found], groups: np.ndarray, k: int, most: int) -> Found:
+    """Search deeper until each list has shown `k` groups, or has no more to show.
+
+    Args:
+        find: how many positions -> lists of them with their scores, best first.
+        groups: group (chunk, document) of each position.
+        k: groups that a list should show, ≥ 1.
+        most: positions that can be found at all, ≥ 1.
+
+    Returns:
+        As `search`; a list may show more groups than `k`.
+    """
+    size = min(k, most)
+    while True:
+        positions, scores = find(size)
+        # A list that was not full has no more; one that was, may.
+        if size == most or not any(len(row) == size and len(np.unique(groups[row])) < k for row in positions):
+            return positions, scores
+        size = min(2 * size, most)
+
+
+def best_of_each(found: Found, groups: np.ndarray) -> Found:
+    """Lists with the first, so the best, position of each group only; their order stays."""
+    firsts = [np.sort(np.unique(groups[row], return_index=True)[1]) for row in found[0]]
+    positions = [row[first] for row, first in zip(found[0], firsts, strict=True)]
+    return positions, [row[first] for row, first in zip(found[1], firsts, strict=True)]
 
 
 def score(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ from rag_eval_pipeline.warehouse.table import Table, integer, string, strings, t
 
 @table("chunks", "One row a chunk: a range of its document's masked text.")
 class Chunks(Table):
-    chunk_id = string("Chunk: <doc_id>::<ordinal>, or the imported id", key=True)
+    chunk_id = string("Chunk: <doc_id>::<ordinal as it was cut>, or the imported id", key=True)
     doc_id = string("Document")
     ordinal = integer("Position in the document, from 0")
     start = integer("First code point in the masked text; NULL where an imported chunk could not be placed", null=True)

@@ -113,16 +113,7 @@ def run(frames: Mapping[str, pl.DataFrame], config: ChunkingConfig, runtime: Run
     Raises:
         ValueError: an import that is absent, repeats an id, names unknown documents or has offsets outside of its text.
     """
-    languages = frames["languages"].select("doc_id", pl.col("language").replace("und", None))
-    with_text = frames["masked"].filter(pl.col("text").str.len_bytes() > 0).select("doc_id")
-    items = (
-        frames["masked"]
-        .select("doc_id", "text", pl.col("offsets").alias("masked"))
-        .join(frames["cleaned"].select("doc_id", pl.col("offsets").alias("clean")), on="doc_id", how="left")
-        .join(_blocks(frames["blocks"].join(with_text, on="doc_id", how="semi")), on="doc_id", how="left")
-        .join(languages, on="doc_id", how="left")
-        .sort("doc_id")
-    )
+    items = documents_of(frames)
     if config.imported:
         items = _with_import(items, frames)
     else:
@@ -134,6 +125,27 @@ def run(frames: Mapping[str, pl.DataFrame], config: ChunkingConfig, runtime: Run
         pl.coalesce("chunk_id", own_id).alias("chunk_id"), pl.lit("").alias("prefix")
     )
     return {"chunks": conform(Chunks, chunks)}
+
+
+def documents_of(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """What is known of each masked document: doc_id, text, masked and clean (offsets), blocks (parsed), language."""
+    languages = frames["languages"].select("doc_id", pl.col("language").replace("und", None))
+    with_text = frames["masked"].filter(pl.col("text").str.len_bytes() > 0).select("doc_id")
+    return (
+        frames["masked"]
+        .select("doc_id", "text", pl.col("offsets").alias("masked"))
+        .join(frames["cleaned"].select("doc_id", pl.col("offsets").alias("clean")), on="doc_id", how="left")
+        .join(_blocks(frames["blocks"].join(with_text, on="doc_id", how="semi")), on="doc_id", how="left")
+        .join(languages, on="doc_id", how="left")
+        .sort("doc_id")
+    )
+
+
+def read(item: Mapping[str, Any], config: ChunkingConfig) -> tuple[Source, Outline]:
+    """A row of `documents_of` as a text with its places to cut, and its blocks and headings."""
+    mapped = splitters.map_blocks(item["blocks"] or [], OffsetMap(item["masked"] or []), OffsetMap(item["clean"] or []))
+    source = Source(item["text"], get_tokenizer(config.counted_by), item["language"])
+    return source, Outline(item["text"], splitters.cover(item["text"], mapped))
 
 
 def _blocks(blocks: pl.DataFrame) -> pl.DataFrame:
@@ -197,17 +209,14 @@ def one(item: dict[str, Any], config: ChunkingConfig) -> Rows:
     text = item["text"]
     if item["given"] is None and not text.strip():
         return {"chunk_pieces": []}
-    mapped = splitters.map_blocks(item["blocks"] or [], OffsetMap(item["masked"] or []), OffsetMap(item["clean"] or []))
-    blocks = splitters.cover(text, mapped)
-    source = Source(text, get_tokenizer(config.counted_by), item["language"])
-    outline = Outline(text, blocks)
+    source, outline = read(item, config)
     if item["given"] is not None:
         return _place_all(item["given"], text, source, outline)
     if is_import_path(config.splitter):
-        return _place_all(_own(config.splitter, item, blocks), text, source, outline)
-    ranges = BUILT_IN[config.splitter](source, config.size, config.overlap, blocks)
-    trimmed = _distinct(_trim(text, start, end) for start, end in ranges)
-    rows = [_row(text[start:end], start, end, source, outline) for start, end in trimmed]
+        return _place_all(_own(config.splitter, item, outline.blocks), text, source, outline)
+    ranges = BUILT_IN[config.splitter](source, config.size, config.overlap, outline.blocks)
+    distinct = _distinct(trimmed(text, start, end) for start, end in ranges)
+    rows = [row_of(text[start:end], start, end, source, outline) for start, end in distinct]
     return {"chunk_pieces": [{**row, "ordinal": ordinal} for ordinal, row in enumerate(rows)]}
 
 
@@ -217,7 +226,8 @@ def failed(item: dict[str, Any], status: str, error: str) -> Rows:
     return {"chunk_pieces": [row]}
 
 
-def _trim(text: str, start: int, end: int) -> Span:
+def trimmed(text: str, start: int, end: int) -> Span:
+    """A range without white space at its ends; empty where it has nothing else."""
     piece = text[start:end]
     low = start + len(piece) - len(piece.lstrip())
     return low, max(low, start + len(piece.rstrip()))
@@ -234,7 +244,8 @@ def _distinct(ranges: Iterable[Span]) -> list[Span]:
     return found
 
 
-def _row(text: str, start: int | None, end: int | None, source: Source, outline: Outline) -> dict[str, Any]:
+def row_of(text: str, start: int | None, end: int | None, source: Source, outline: Outline) -> dict[str, Any]:
+    """A chunk's columns of its own, from its text and place; without a place it is `unplaced`."""
     if start is None or end is None:
         place: tuple[list[str], int | None] = ([], None)
         tokens, status = source.tokenizer.count(text), "unplaced"
@@ -285,9 +296,9 @@ def _place_all(given: Sequence[dict[str, Any]], text: str, source: Source, outli
         if start is not None:
             cursor = start + 1
         row = (
-            _row(piece["text"], start, end, source, outline)
+            row_of(piece["text"], start, end, source, outline)
             if text
-            else _row(piece["text"], None, None, source, outline)
+            else row_of(piece["text"], None, None, source, outline)
         )
         rows.append({**row, "ordinal": ordinal, "chunk_id": piece["chunk_id"]})
     return {"chunk_pieces": rows}

@@ -36,7 +36,7 @@ def measure(
     parts = [_rows(counts, *names) for names in (
         ("truncated_tokens", "token", "unseen", "tokens"),
         ("truncated_chunks", "chunk", "truncated", "chunks"),
-        ("invalid_vectors", "vector", "invalid", "chunks"),
+        ("invalid_vectors", "vector", "invalid", "vectors"),
     )]  # fmt: skip
     rows = pl.concat(parts)
     if not config.imported:
@@ -49,18 +49,23 @@ def measure(
 
 
 def _counts(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """Per expected document: tokens, unseen tokens, chunks, truncated chunks, invalid vectors."""
+    """Per expected document: tokens, unseen tokens, chunks, truncated chunks, vectors, invalid vectors."""
     embeddings = frames["embeddings"]
     matrix = vector_matrix(embeddings["vector"])
     with np.errstate(all="ignore"):
         norms = np.sqrt((matrix.astype(np.float64) ** 2).sum(axis=1))
     valid = np.isfinite(norms) & (np.abs(norms - 1) <= UNIT_TOLERANCE)
-    by_chunk = embeddings.select("chunk_id", "tokens", unseen=pl.col("tokens") - pl.col("encoded_tokens")).with_columns(
-        invalid=~pl.Series(valid, dtype=pl.Boolean), truncated=pl.col("unseen") > 0
+    # Windows may share tokens, so a chunk's are never counted beyond those that it has.
+    unseen = (pl.col("tokens").max() - pl.col("encoded_tokens").sum()).clip(lower_bound=0)
+    by_chunk = (
+        embeddings.with_columns(invalid=~pl.Series(valid, dtype=pl.Boolean))
+        .group_by("chunk_id")
+        .agg(pl.col("tokens").max(), unseen.alias("unseen"), pl.col("invalid").sum(), vectors=pl.len())
+        .with_columns(truncated=pl.col("unseen") > 0)
     )
     found = frames["chunks"].select("chunk_id", "doc_id").join(by_chunk, on="chunk_id")
     counts = found.group_by("doc_id").agg(
-        pl.len().alias("chunks"), pl.col("tokens", "unseen", "invalid", "truncated").sum()
+        pl.len().alias("chunks"), pl.col("tokens", "unseen", "invalid", "vectors", "truncated").sum()
     )
     return _expected(frames, found).join(counts, on="doc_id", how="left").sort("doc_id")
 

@@ -70,11 +70,21 @@ def run(frames: Mapping[str, pl.DataFrame], config: EmbeddingConfig, runtime: Ru
     chunks = frames["chunks"].filter(pl.col("status").is_in(READABLE))
     if not config.enabled:
         return {"embeddings": conform(Embeddings, [])}
-    made = _imported(frames, chunks) if config.imported else _encoded(chunks, config, runtime)
+    made = _imported(frames, chunks) if config.imported else encoded(chunks, config, runtime)
     return {"embeddings": conform(Embeddings, made)}
 
 
-def _encoded(chunks: pl.DataFrame, config: EmbeddingConfig, runtime: Runtime) -> pl.DataFrame:
+def encoded(chunks: pl.DataFrame, config: EmbeddingConfig, runtime: Runtime) -> pl.DataFrame:
+    """One vector of each text, as far as the encoder sees it.
+
+    Args:
+        chunks: chunk_id, prefix, text; an id may stand there several times.
+        config: model, limit and prompt.
+        runtime: what was encoded before is remembered by prefix and text.
+
+    Returns:
+        Columns of `embeddings`, one row a row, in their order; window 0.
+    """
     if chunks.is_empty():
         return conform(Embeddings, [])
     encoder = load_encoder(config.model, config.max_tokens)
@@ -88,8 +98,10 @@ def _encoded(chunks: pl.DataFrame, config: EmbeddingConfig, runtime: Runtime) ->
         {
             "chunk_id": chunks["chunk_id"],
             "vector": vector_column(vectors),
+            "window": [0] * len(chunks),
             "tokens": counts[:, 0],
             "encoded_tokens": counts[:, 1],
+            "encoded_start": [0] * len(chunks),
             "encoded_end": counts[:, 2],
         }
     ).with_columns(model=pl.lit(encoder.name))
@@ -122,5 +134,5 @@ def _imported(frames: Mapping[str, pl.DataFrame], chunks: pl.DataFrame) -> pl.Da
     return (
         given.rename({"id": "chunk_id"})
         .join(sizes, on="chunk_id", how="left")
-        .with_columns(pl.col("encoded_end").cast(pl.Int64))
+        .with_columns(pl.col("encoded_end").cast(pl.Int64), window=pl.lit(0), encoded_start=pl.lit(0))
     )

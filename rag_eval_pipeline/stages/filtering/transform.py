@@ -72,7 +72,7 @@ class Extractor(Protocol):
 
 
 @dataclass(frozen=True)
-class _Asked:
+class Asked:
     """A query's predicate before it is applied."""
 
     predicate: dict[str, Any] | None
@@ -85,29 +85,47 @@ def run(frames: Mapping[str, pl.DataFrame], config: FilteringConfig, runtime: Ru
     Raises:
         ValueError: an unknown principal, a predicate that is not of the documented form, or no outputs/filters.jsonl.
     """
-    kept = frames["documents"].join(frames["dedup"].filter("kept"), on="doc_id", how="semi").sort("doc_id")
-    scopes = _ScopeTable(kept)
+    kept = kept_documents(frames)
+    scopes = ScopeTable(kept)
     # Gold predicates are data of the label file, loaded and checked there; a pipeline's are checked when they are applied.
     asked = _asked(frames, config, kept)
-    callers = _Callers(kept, frames.get("principals", NO_PRINCIPALS))
+    callers = Callers(kept, frames.get("principals", NO_PRINCIPALS))
     matcher = Matcher(kept)
     rows = []
     for query_id, principal in frames["prepared_queries"].select("query_id", "principal").iter_rows():
-        rows.append(_applied(query_id, asked.get(query_id), callers(principal), matcher, scopes, config))
+        rows.append(applied(query_id, asked.get(query_id), callers(principal), matcher, scopes, config))
     return {
         "applied_filters": conform(AppliedFilters, pl.DataFrame(rows) if rows else []),
         "scopes": conform(Scopes, scopes.rows()),
     }
 
 
-def _applied(
+def kept_documents(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """The documents that lists can hold, by doc_id."""
+    return frames["documents"].join(frames["dedup"].filter("kept"), on="doc_id", how="semi").sort("doc_id")
+
+
+def applied(
     query_id: str,
-    asked: _Asked | None,
+    asked: Asked | None,
     seen: np.ndarray,
     matcher: Matcher,
-    scopes: _ScopeTable,
+    scopes: ScopeTable,
     config: FilteringConfig,
 ) -> dict[str, Any]:
+    """A query's row of `applied_filters`; its scopes are added to `scopes`.
+
+    Args:
+        query_id: query.
+        asked: its predicate; None for entitlement alone.
+        seen: mask of the kept documents that its caller may see.
+        matcher: predicates over the kept documents.
+        scopes: the scopes that there are.
+        config: mode and boost.
+
+    Raises:
+        ValueError: a predicate that is not of the documented form.
+    """
     if asked is None or asked.predicate is None:
         scope, preferred, mode, text, producer = scopes.add(seen), None, "none", None, ENTITLEMENT
     else:
@@ -125,24 +143,22 @@ def _applied(
     }  # fmt: skip
 
 
-def _asked(frames: Mapping[str, pl.DataFrame], config: FilteringConfig, documents: pl.DataFrame) -> dict[str, _Asked]:
+def _asked(frames: Mapping[str, pl.DataFrame], config: FilteringConfig, documents: pl.DataFrame) -> dict[str, Asked]:
     """Predicates by query, from whoever makes them; a query without an entry has none."""
     queries = frames["prepared_queries"]
     if config.extractor is None:
         return {}
     if config.extractor == "gold":
-        return {query_id: _Asked(predicate, "gold") for query_id, predicate in _gold(frames.get("queries"))}
+        return {query_id: Asked(predicate, "gold") for query_id, predicate in _gold(frames.get("queries"))}
     if config.extractor == "import":
         return _imported(frames.get("output:filters"))
     if config.extractor == "rules":
         rules = Rules(config.fields, documents)
         texts = queries.select("query_id", "text").iter_rows()
-        return {query_id: _Asked(rules.extract(text), "rules") for query_id, text in texts}
+        return {query_id: Asked(rules.extract(text), "rules") for query_id, text in texts}
     extractor: Extractor = load(config.extractor)(**config.options)
     return {
-        query["query_id"]: _Asked(
-            _plain(extractor.extract(query, documents), query, config.extractor), config.extractor
-        )
+        query["query_id"]: Asked(_plain(extractor.extract(query, documents), query, config.extractor), config.extractor)
         for query in queries.to_dicts()
     }
 
@@ -153,14 +169,14 @@ def _gold(queries: pl.DataFrame | None) -> Iterator[tuple[str, dict[str, Any]]]:
             yield query_id, json.loads(text)
 
 
-def _imported(given: pl.DataFrame | None) -> dict[str, _Asked]:
+def _imported(given: pl.DataFrame | None) -> dict[str, Asked]:
     if given is None:
         raise ValueError(
             "filtering imports outputs/filters.jsonl, which is absent; add it, or choose another extractor"
         )
-    asked: dict[str, _Asked] = {}
+    asked: dict[str, Asked] = {}
     for query_id, predicate, producer in given.select("query_id", "predicate", "producer").iter_rows():
-        one = _Asked(None if predicate is None else json.loads(predicate), producer or "import")
+        one = Asked(None if predicate is None else json.loads(predicate), producer or "import")
         if asked.setdefault(query_id, one).predicate != one.predicate:
             raise ValueError(
                 f"outputs/filters.jsonl: query {query_id} has several predicates; one a query is applied to all retrievers: "
@@ -177,7 +193,7 @@ def _plain(predicate: Any, query: Mapping[str, Any], path: str) -> dict[str, Any
     )
 
 
-class _Callers:
+class Callers:
     """Masks of what each principal may see, each made once."""
 
     def __init__(self, documents: pl.DataFrame, principals: pl.DataFrame) -> None:
@@ -185,12 +201,13 @@ class _Callers:
         self._masks: dict[str | None, np.ndarray] = {}
 
     def __call__(self, principal: str | None) -> np.ndarray:
+        """Mask of the kept documents that a principal may see."""
         if principal not in self._masks:
             self._masks[principal] = visible(self._documents, principal, self._principals).to_numpy()
         return self._masks[principal]
 
 
-class _ScopeTable:
+class ScopeTable:
     """Distinct sets of documents, each under the hash of its content."""
 
     def __init__(self, documents: pl.DataFrame) -> None:

@@ -1,11 +1,11 @@
-"""What the index misses: recall against exact search for each query under its own filter, and its size.
+"""What the index misses: recall of chunks against exact search for each query under its own filter, and its size.
 
 Latency and sweeps of parameters are no measure of one evaluation and stand elsewhere; what a miss costs is the ledger's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from rag_eval_pipeline.corpus.gold import Gold
 from rag_eval_pipeline.corpus.settings import Settings
 from rag_eval_pipeline.measures.ann import ann_recall
 from rag_eval_pipeline.measures.metric import Metric, Unmeasured
-from rag_eval_pipeline.models.ann import exact_search, load_index, search
+from rag_eval_pipeline.models.ann import Found, Index, best_of_each, exact_search, load_index, over_fetch, search
 from rag_eval_pipeline.models.vectors import same_model, vector_matrix
 from rag_eval_pipeline.stages.indexing.transform import IndexingConfig
 from rag_eval_pipeline.warehouse.measurement import ROW, measurement, measurements
@@ -76,16 +76,33 @@ def _recalls(
     same_model(frames["embeddings"], queries)
     file = files.row(0, named=True)
     index = load_index(file["blob"])
+    chunks = pl.Series(file["chunk_ids"], dtype=pl.String).rank("dense").to_numpy()
     for block, allowed in _by_scope(frames, file["chunk_ids"]):
-        admitted = index.size if allowed is None else int(allowed.sum())
+        admitted = len(np.unique(chunks if allowed is None else chunks[allowed]))
         for part in block.iter_slices(BLOCK):
-            vectors = vector_matrix(part["vector"])
-            found = search(index, vectors, max(depths), allowed)
-            exact = found if index.kind == "flat" else exact_search(index.vectors, vectors, max(depths), allowed)
+            found, exact = _both(index, vector_matrix(part["vector"]), max(depths), allowed, chunks)
             for query_id, *lists in zip(part["query_id"], *exact, *found, strict=True):
                 true_ids, true_scores, ids, scores = (list_.tolist() for list_ in lists)
                 for k in depths:
                     yield (query_id, k), _recall(true_ids, true_scores, ids, scores, k, admitted)
+
+
+def _both(
+    index: Index, vectors: np.ndarray, depth: int, allowed: np.ndarray | None, chunks: np.ndarray
+) -> tuple[Found, Found]:
+    """Chunks that the index finds, and the true first ones, each by its best vector."""
+    most = index.size if allowed is None else int(allowed.sum())
+
+    def distinct(find: Callable[[int], Found]) -> Found:
+        if not most:
+            return find(depth)
+        positions, scores = best_of_each(over_fetch(find, chunks, depth, most), chunks)
+        return [chunks[row] for row in positions], scores
+
+    found = distinct(lambda k: search(index, vectors, k, allowed))
+    if index.kind == "flat":
+        return found, found
+    return found, distinct(lambda k: exact_search(index.vectors, vectors, k, allowed))
 
 
 def _recall(

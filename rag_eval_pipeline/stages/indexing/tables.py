@@ -8,7 +8,7 @@ class IndexFiles(Table):
     index_name = string("Name of the index", key=True)
     kind = string("flat | hnsw | ivf")
     params = string("Parameters, JSON")
-    chunk_ids = strings("Chunk of each index position")
+    chunk_ids = strings("Chunk of each index position; one with windows has several")
     blob = binary("faiss.serialize_index")
     bytes = integer("Size of the serialised index", unit="bytes")
     seconds = number("Time to build", unit="s", volatile=True)

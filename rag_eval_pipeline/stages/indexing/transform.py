@@ -57,8 +57,8 @@ CONFIG = IndexingConfig
 
 
 def run(frames: Mapping[str, pl.DataFrame], config: IndexingConfig, runtime: Runtime) -> dict[str, pl.DataFrame]:
-    """One index over all vectors; no row where no lane needs one, or where there is no chunk."""
-    embeddings = frames["embeddings"].sort("chunk_id")
+    """One index over all vectors (several of a chunk that has windows); no row where no lane needs one, or where there is no chunk."""
+    embeddings = frames["embeddings"].sort("chunk_id", "window")
     if not config.enabled or embeddings.is_empty():
         return {"index_files": conform(IndexFiles, [])}
     runtime.progress("indexing", 0, 1)

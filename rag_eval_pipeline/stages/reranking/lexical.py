@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import polars as pl
@@ -13,6 +14,10 @@ from rag_eval_pipeline.text.analysers import get_analyser
 
 OVERLAP = 0.7
 """Weight of the terms found; the rest is the weight of their closeness."""
+
+
+KNOWN_TEXTS = 4096
+"""Texts whose terms are kept: many queries get the same passages."""
 
 
 class LexicalReranker:
@@ -35,10 +40,11 @@ class LexicalReranker:
     def scores(self, query: str, language: str | None, passages: Iterable[tuple[str, str | None]]) -> list[float]:
         """One score a passage (text, language)."""
         terms = self._tokens(query, language)
-        return [_score(terms, self._tokens(text, spoken), self._idf(terms)) for text, spoken in passages]
+        idf = self._idf(terms)
+        return [_score(terms, self._tokens(text, spoken), idf) for text, spoken in passages]
 
-    def _tokens(self, text: str, language: str | None) -> list[str]:
-        return get_analyser(_primary(language) or self._default).tokens(text)
+    def _tokens(self, text: str, language: str | None) -> tuple[str, ...]:
+        return _analysed(text, _primary(language) or self._default)
 
     def _idf(self, terms: Iterable[str]) -> dict[str, float]:
         count = self._count
@@ -46,6 +52,11 @@ class LexicalReranker:
             term: math.log(1 + (count - self._frequency[term] + 0.5) / (self._frequency[term] + 0.5))
             for term in set(terms)
         }
+
+
+@lru_cache(maxsize=KNOWN_TEXTS)
+def _analysed(text: str, language: str | None) -> tuple[str, ...]:
+    return tuple(get_analyser(language).tokens(text))
 
 
 def _texts(chunks: pl.DataFrame) -> Iterable[tuple[str, str | None]]:

@@ -65,10 +65,8 @@ CONFIG = RerankingConfig
 
 def run(frames: Frames, config: RerankingConfig, runtime: Runtime) -> dict[str, pl.DataFrame]:
     """All retrievers' final lists. Those without a reranker pass through."""
-    before = pl.concat([frames["runs"], frames["fused_runs"]]).join(
-        frames["prepared_queries"].select("query_id"), on="query_id", how="semi"
-    )
-    chosen = _chosen(before, config)
+    before = lists_before(frames)
+    chosen = reranked(before, config)
     untouched = before.filter(~pl.col("retriever").is_in(chosen)).with_columns(
         rank_before="rank", input_size=pl.lit(None, pl.Int64)
     )
@@ -84,7 +82,15 @@ def run(frames: Frames, config: RerankingConfig, runtime: Runtime) -> dict[str, 
     return {"ranked_runs": conform(RankedRuns, pl.concat(parts))}
 
 
-def _chosen(before: pl.DataFrame, config: RerankingConfig) -> list[str]:
+def lists_before(frames: Frames) -> pl.DataFrame:
+    """The lists that the stage is given, lanes and fused ones."""
+    return pl.concat([frames["runs"], frames["fused_runs"]]).join(
+        frames["prepared_queries"].select("query_id"), on="query_id", how="semi"
+    )
+
+
+def reranked(before: pl.DataFrame, config: RerankingConfig) -> list[str]:
+    """Retrievers that a reranker re-orders."""
     if config.reranker is None:
         return []
     there = before["retriever"].unique().sort().to_list()
@@ -98,6 +104,8 @@ def scorer(chunks: pl.DataFrame, config: RerankingConfig) -> Score:
     if config.reranker == "cross_encoder":
         return _cross_encoder(str(config.model))
     own = load(str(config.reranker))(**config.options)
+    if hasattr(own, "bind"):  # one that wraps another reranker needs what that one is made of
+        return own.bind(chunks)
     return lambda query, _, passages: own.rerank(query, [text for text, _ in passages])
 
 
@@ -182,8 +190,7 @@ def _imported(name: str, before: pl.DataFrame, frames: Frames) -> pl.DataFrame:
             f"reranking imports lane {name!r}: outputs/runs/{name}.trec or .jsonl is absent or empty; its order before may "
             f"stand in outputs/runs/{name}.before_rerank.jsonl"
         )
-    given = _given("output:runs_before_rerank", name, frames)
-    source = before if given is None else given.with_columns(retriever=pl.lit(name))
+    source = imported_before(name, before, frames)
     origin = source.select("query_id", "chunk_id", rank_before="rank")
     sizes = source.group_by("query_id").agg(input_size=pl.len().cast(pl.Int64))
     done = (
@@ -197,6 +204,12 @@ def _imported(name: str, before: pl.DataFrame, frames: Frames) -> pl.DataFrame:
     )
     columns = list(polars_schema(RankedRuns))
     return renumber(pl.concat([done.select(columns), kept.select(columns)]))
+
+
+def imported_before(name: str, before: pl.DataFrame, frames: Frames) -> pl.DataFrame:
+    """The lists that an imported reranker was given: outputs/runs/<lane>.before_rerank.jsonl, else this pipeline's own."""
+    given = _given("output:runs_before_rerank", name, frames)
+    return before if given is None else given.with_columns(retriever=pl.lit(name))
 
 
 def _given(source: str, name: str, frames: Frames) -> pl.DataFrame | None:

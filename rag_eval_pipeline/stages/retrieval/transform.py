@@ -62,7 +62,7 @@ class Bm25Lane(_Lane):
 
 
 class DenseLane(_Lane):
-    """Inner product of unit vectors, through the index that `indexing` built."""
+    """Inner product of unit vectors, through the index that `indexing` built; a chunk counts by its best vector."""
 
     kind: Literal["dense"] = "dense"
 
@@ -243,6 +243,7 @@ def _dense_lists(name: str, lane: DenseLane, frames: Frames, ids: pl.Series, sea
     if chunks["doc_id"].null_count():
         raise ValueError("the index holds chunks that `chunks` has not; materialize embeddings and index_files again")
     scopes = Scopes(chunks, frames["applied_filters"], frames["scopes"])
+    codes = chunks["chunk_id"].rank("dense").to_numpy()
     queries = frames["prepared_queries"].select("query_id").join(frames["query_embeddings"], on="query_id", how="left")
     if lacking := queries.filter(pl.col("vector").is_null())["query_id"].sort().to_list():
         raise ValueError(
@@ -256,32 +257,33 @@ def _dense_lists(name: str, lane: DenseLane, frames: Frames, ids: pl.Series, sea
         for block in queries.sort("scope", "query_id").partition_by("scope", maintain_order=True):
             allowed = scopes.mask(block["scope"][0])
             for part in block.iter_slices(BLOCK):
-                yield from _found(part, allowed, scopes.documents, lane, search)
+                yield from _found(part, allowed, codes, scopes.documents, lane, search)
 
     return _filtered(_lists(name, found(), chunks), frames, lane.depth, lane.depth_unit)
 
 
 def _found(
-    queries: pl.DataFrame, allowed: np.ndarray, documents: np.ndarray, lane: DenseLane, search: Search
+    queries: pl.DataFrame,
+    allowed: np.ndarray,
+    chunks: np.ndarray,
+    documents: np.ndarray,
+    lane: DenseLane,
+    search: Search,
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Search one block of queries of one scope; over-fetch until each list has shown `depth` documents."""
+    """Search one block of queries of one scope; over-fetch until each list has shown `depth` chunks or documents."""
+    from rag_eval_pipeline.models.ann import best_of_each, over_fetch
+
     admitted = int(allowed.sum())
     if not admitted:
         return
     mask = None if admitted == len(allowed) else allowed
     vectors = _matrix(queries["vector"])
-    k = min(lane.depth, admitted)
-    while True:
-        positions, scores = search(vectors, k, mask)
-        if lane.depth_unit == "chunks" or k == admitted or not _can_grow(positions, documents, lane.depth, k):
-            break
-        k = min(2 * k, admitted)
-    yield from zip(queries["query_id"], positions, scores, strict=True)
-
-
-def _can_grow(positions: list[np.ndarray], documents: np.ndarray, depth: int, k: int) -> bool:
-    """Whether some list lacks documents, and was full, so that there may be more."""
-    return any(len(row) == k and len(np.unique(documents[row])) < depth for row in positions)
+    wanted = chunks if lane.depth_unit == "chunks" else documents
+    found = over_fetch(lambda k: search(vectors, k, mask), wanted, lane.depth, admitted)
+    for query_id, positions, scores in zip(queries["query_id"], *best_of_each(found, chunks), strict=True):
+        # What was fetched beyond the depth must not be seen by a soft filter: it would depend on other queries.
+        last = lane.depth if lane.depth_unit == "chunks" else len(positions)
+        yield query_id, positions[:last], scores[:last]
 
 
 # --- from outside ----------------------------------------------------------------------------------------------------

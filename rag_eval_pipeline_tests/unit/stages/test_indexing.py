@@ -21,7 +21,9 @@ def tables(count: int = 200, asked: int = 6) -> dict[str, pl.DataFrame]:
     names = [f"d{i // 4:03}::{i % 4}" for i in range(count)]
     return {
         "chunks": pl.DataFrame({"chunk_id": names, "doc_id": [name[:4] for name in names]}),
-        "embeddings": pl.DataFrame({"chunk_id": names, "vector": vector_column(unit(count)), "model": ["m"] * count}),
+        "embeddings": pl.DataFrame(
+            {"chunk_id": names, "window": [0] * count, "vector": vector_column(unit(count)), "model": ["m"] * count}
+        ),
         "query_embeddings": pl.DataFrame(
             {
                 "query_id": [f"q{i}" for i in range(asked)],

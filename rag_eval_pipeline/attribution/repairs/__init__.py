@@ -1,0 +1,1 @@
+"""What each cause cost: stages repaired by gold, everything downstream really run again."""
