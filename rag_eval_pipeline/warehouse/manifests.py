@@ -1,4 +1,4 @@
-"""Manifests: which stored tables make one evaluation. No manifest, no evaluation: half a run is invisible.
+"""Manifests: which stored tables make one evaluation, or one comparison of two. Without one, half a run is invisible.
 
 Files of JSON, each written to a temporary name and renamed. What a manifest means to people belongs to `release` and
 `publish`.
@@ -28,6 +28,10 @@ class Manifest:
         ids: stage -> pipeline_id.
         config: corpus.yaml with the pipeline laid over it, as evaluated.
         stopped_at: asset at which a failed run stopped.
+        parts: stage -> part (config, code, model, input:<name>) -> hash; empty in manifests written before there were parts.
+        measuring: hash of each part of how it was measured: evaluate, ledger, code; empty likewise.
+        clusters: query_id -> cluster_id of gold, for intervals of a comparison; queries without a cluster are left out.
+        judged: query_id -> hash of its judged documents and chunks; queries without any are left out.
     """
 
     key: str
@@ -42,6 +46,35 @@ class Manifest:
     git_revision: str = ""
     stopped_at: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, dict[str, str]] = field(default_factory=dict)
+    measuring: dict[str, str] = field(default_factory=dict)
+    clusters: dict[str, str] = field(default_factory=dict)
+    judged: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was computed from two evaluations, by store path and content hash.
+
+    Attributes:
+        comparison_id: hash of both evaluations and of the code that compares.
+        key_before: key of the evaluation that is compared with.
+        evaluation_before: its id.
+        key: key of the evaluation that is compared.
+        evaluation_id: its id.
+        tables: table name -> {path, content_hash, rows, id, kind}.
+        changes: what differs between the two, as `attribution.changes` records it.
+        made: when.
+    """
+
+    comparison_id: str
+    key_before: str
+    evaluation_before: str
+    key: str
+    evaluation_id: str
+    tables: dict[str, dict[str, Any]]
+    changes: dict[str, Any]
+    made: str
 
 
 class Manifests:
@@ -76,6 +109,40 @@ class Manifests:
         """The newest complete evaluation of a key."""
         complete = [m for m in self.of(key) if m.status == "complete"]
         return complete[-1] if complete else None
+
+    def compare(self, comparison: Comparison) -> Path:
+        """Make a comparison visible, in place of an older one of the same two evaluations."""
+        path = self._comparison(comparison.comparison_id)
+        _replace(path, asdict(comparison), "comparison")
+        pair = (comparison.evaluation_before, comparison.evaluation_id)
+        for other in self.comparisons():
+            if (
+                other.evaluation_before,
+                other.evaluation_id,
+            ) == pair and other.comparison_id != comparison.comparison_id:
+                self._comparison(other.comparison_id).unlink(missing_ok=True)
+        return path
+
+    def comparisons(self) -> list[Comparison]:
+        """Every comparison, by the keys and ids of its two sides."""
+        found = [Comparison(**json.loads(path.read_text("utf-8"))) for path in self.root.glob("_comparisons/*.json")]
+        return sorted(found, key=lambda c: (c.key, c.evaluation_id, c.key_before, c.evaluation_before))
+
+    def comparison(self, comparison_id: str) -> Comparison | None:
+        """One comparison."""
+        path = self._comparison(comparison_id)
+        return Comparison(**json.loads(path.read_text("utf-8"))) if path.is_file() else None
+
+    def keep_gate(self, gate_id: str, record: dict[str, Any]) -> Path:
+        """Keep a release gate's verdict; the same question has one file."""
+        path = self.root / "_gates" / f"{gate_id}.json"
+        _replace(path, record, "gate")
+        return path
+
+    def gates(self) -> list[dict[str, Any]]:
+        """Every verdict, oldest first."""
+        found = [json.loads(path.read_text("utf-8")) for path in self.root.glob("_gates/*.json")]
+        return sorted(found, key=lambda record: (record["made"], record["gate_id"]))
 
     def accept(self, key: str, evaluation_id: str) -> None:
         """Mark an evaluation as the accepted baseline of its corpus."""
@@ -112,6 +179,9 @@ class Manifests:
 
     def _path(self, key: str, evaluation_id: str) -> Path:
         return self.root / "_evaluations" / key / f"{evaluation_id}.json"
+
+    def _comparison(self, comparison_id: str) -> Path:
+        return self.root / "_comparisons" / f"{comparison_id}.json"
 
     def _read(self, path: Path) -> Manifest:
         return Manifest(**json.loads(path.read_text("utf-8")))

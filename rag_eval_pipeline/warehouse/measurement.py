@@ -23,7 +23,7 @@ class Measurements(Table):
     unit = string("chunk | document | evidence | char | word | span | pair | query …", key=True)
     k = integer("Cut-off; 0 where the metric has none; tokens for @B metrics", key=True)
     params = string("Further parameters, JSON", key=True)
-    item_type = string("query | document | pair | type | language | corpus", key=True)
+    item_type = string("query | document | table | pair | type | language | corpus", key=True)
     item_id = string("Item", key=True)
     intent = string("Slice", null=True)
     language = string("Slice", null=True)
@@ -76,6 +76,16 @@ def measurement(metric: str, item_type: str, item_id: str, value: float | None, 
     if not isinstance(row["params"], str):
         row["params"] = json.dumps(row["params"], sort_keys=True)
     return row
+
+
+def table_item(doc_id: str, number: int | None) -> str:
+    """Item id of a reference table: its document and its number from 0; `-` where a document has none."""
+    return f"{doc_id}#{'-' if number is None else number}"
+
+
+def document_of_table(item_id: pl.Expr) -> pl.Expr:
+    """The document of a table's item id."""
+    return item_id.str.replace(r"#[^#]*\z", "")
 
 
 def measurements(rows: list[dict[str, Any]]) -> pl.DataFrame:

@@ -16,7 +16,9 @@ QUIET_SECONDS = 3600
 def removable(home: Home, quiet: float = QUIET_SECONDS) -> list[Path]:
     """Files of a local store that no manifest names, and temporary files, all older than `quiet` seconds."""
     store = Store(home.store)
-    named = {store.path_of(entry["path"]) for m in Manifests(home.manifests).all() for entry in m.tables.values()}
+    manifests = Manifests(home.manifests)
+    tables = [*(m.tables for m in manifests.all()), *(c.tables for c in manifests.comparisons())]
+    named = {store.path_of(entry["path"]) for entries in tables for entry in entries.values()}
     root = Path(home.store)
     limit = time.time() - quiet
     parts = [file for file in root.glob("*/corpus_version=*/*/part-*.parquet") if str(file) not in named]

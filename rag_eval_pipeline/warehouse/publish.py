@@ -1,7 +1,8 @@
 """The DuckDB file for people: built beside the old one from manifests only, and swapped in under open readers.
 
-Tables of stages carry `pipeline_id`, tables of evaluations `evaluation_id`; `evaluation_tables` joins them, and the views
-`current_<table>` show the newest complete evaluation of every key. What a table means stands in its declaration.
+Tables of stages carry `pipeline_id`, tables of evaluations `evaluation_id`, tables of comparisons `comparison_id`;
+`evaluation_tables` joins them, and the views `current_<table>` show the newest complete evaluation of every key. What a
+table means stands in its declaration.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import polars as pl
 from filelock import FileLock
 
 from rag_eval_pipeline.engine.kills import reached
-from rag_eval_pipeline.warehouse.manifests import Manifest
+from rag_eval_pipeline.warehouse.manifests import Comparison, Manifest
 from rag_eval_pipeline.warehouse.redact import Redactor
-from rag_eval_pipeline.warehouse.store import Store, Stored
-from rag_eval_pipeline.warehouse.table import Table, name_of, privacy_of
+from rag_eval_pipeline.warehouse.store import IdKind, Store, Stored
+from rag_eval_pipeline.warehouse.table import Table, name_of, polars_schema, privacy_of
 
 STORAGE = "v1.5.0"
 """Opens with any DuckDB from 1.5 on."""
@@ -49,6 +50,9 @@ def publish(
     schemas: Mapping[str, type[Table]],
     store: Store,
     redactor_of: Callable[[str], Redactor],
+    comparisons: Sequence[Comparison] = (),
+    always: Mapping[str, IdKind] | None = None,
+    gates: Sequence[Mapping[str, Any]] = (),
 ) -> Published:
     """Bring the database up to the manifests.
 
@@ -59,30 +63,44 @@ def publish(
         schemas: declarations of all tables that may be published.
         store: where the tables lie.
         redactor_of: subject -> redactor over its labelled and predicted personal strings.
+        comparisons: all comparisons; what they show is redacted for both of their subjects.
+        always: tables that are there, without rows, also where nothing names them, so that views can stand on them.
+        gates: records of release gates, as `Manifests.gates` reads them.
     """
     database.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{database}.lock", timeout=LOCK_SECONDS):
         for stale in database.parent.glob(f".{database.name}.*.tmp*"):
             stale.unlink()  # left by a publication that was killed: we hold the lock, so nobody writes it
         building = database.parent / f".{database.name}.{uuid.uuid4().hex}.tmp"
-        wanted = _wanted(manifests, schemas)
-        redactors = {subject: redactor_of(subject) for subject in sorted({subject for _, subject, _ in wanted})}
+        wanted = _wanted(manifests, schemas) | _compared(comparisons, schemas)
+        redactors = _redactors(wanted, redactor_of)
         if database.exists() and not _shows_too_much(database, wanted, redactors):
             shutil.copyfile(database, building)
-        counts = _build(building, manifests, accepted, schemas, store, wanted, redactors)
+        content = _Content(manifests, accepted, comparisons, schemas, always or {}, gates)
+        counts = _build(building, content, store, wanted, redactors)
         reached("database:temporary")
         building.replace(database)
     return Published(database, len(manifests), *counts, database.stat().st_size)
 
 
+@dataclass(frozen=True)
+class _Content:
+    """What a publication is made of."""
+
+    manifests: Sequence[Manifest]
+    accepted: Mapping[str, tuple[str, str] | None]
+    comparisons: Sequence[Comparison]
+    schemas: Mapping[str, type[Table]]
+    always: Mapping[str, IdKind]
+    gates: Sequence[Mapping[str, Any]]
+
+
 def _build(
     path: Path,
-    manifests: Sequence[Manifest],
-    accepted: Mapping[str, tuple[str, str] | None],
-    schemas: Mapping[str, type[Table]],
+    content: _Content,
     store: Store,
     wanted: Mapping[tuple[str, str, str], _Part],
-    redactors: Mapping[str, Redactor],
+    redactors: Mapping[tuple[str, ...], Redactor],
 ) -> tuple[int, int]:
     import duckdb
 
@@ -94,9 +112,17 @@ def _build(
             "CREATE TABLE IF NOT EXISTS _published (table_name VARCHAR, declaration VARCHAR, corpus_version VARCHAR, id VARCHAR, "
             "content_hash VARCHAR, redaction VARCHAR, rows BIGINT)"
         )
-        added, kept = _sync(con, wanted, schemas, store, redactors)
-        _replace_evaluations(con, manifests, accepted)
-        _create_views(con, schemas, {table for table, _, _ in wanted})
+        added, kept = _sync(con, wanted, content.schemas, store, redactors)
+        shown = {table for table, _, _ in wanted}
+        empty = {
+            name: kind
+            for name, kind in content.always.items()
+            if name in content.schemas and name not in shown and _columns(content.schemas[name])
+        }
+        for name, kind in sorted(empty.items()):
+            _insert(con, content.schemas[name], _without_rows(content.schemas[name], kind))
+        _replace_evaluations(con, content)
+        _create_views(con, shown | empty.keys())
         con.commit()
         con.sql("CHECKPOINT published")
     return added, kept
@@ -112,6 +138,7 @@ class _Part:
     kind: str
     pipeline: str | None
     source_text: bool
+    subjects: tuple[str, ...]
 
 
 def _wanted(manifests: Sequence[Manifest], schemas: Mapping[str, type[Table]]) -> dict[tuple[str, str, str], _Part]:
@@ -131,8 +158,40 @@ def _wanted(manifests: Sequence[Manifest], schemas: Mapping[str, type[Table]]) -
                 entry["kind"],
                 (pipeline or "default") if evaluated else None,
                 source_text,
+                (subject,),
             )
     return wanted
+
+
+def _compared(
+    comparisons: Sequence[Comparison], schemas: Mapping[str, type[Table]]
+) -> dict[tuple[str, str, str], _Part]:
+    """The same of comparisons. Both sides' texts are masked texts, so no choice of source text concerns them."""
+    wanted: dict[tuple[str, str, str], _Part] = {}
+    for comparison in comparisons:
+        subject, _, pipeline = comparison.key.partition("#")
+        subjects = tuple(sorted({subject, comparison.key_before.partition("#")[0]}))
+        for name, entry in comparison.tables.items():
+            if name in schemas:
+                wanted[name, subject, entry["id"]] = _Part(
+                    entry["content_hash"], entry["path"], entry["rows"], entry["kind"], pipeline or "default", False, subjects
+                )  # fmt: skip
+    return wanted
+
+
+def _redactors(
+    wanted: Mapping[tuple[str, str, str], _Part], redactor_of: Callable[[str], Redactor]
+) -> dict[tuple[str, ...], Redactor]:
+    """Subjects -> redactor over the personal strings of them all."""
+    single = {
+        subject: redactor_of(subject) for subject in sorted({s for part in wanted.values() for s in part.subjects})
+    }
+    return {
+        subjects: single[subjects[0]]
+        if len(subjects) == 1
+        else Redactor(term for subject in subjects for term in single[subject].terms)
+        for subjects in {part.subjects for part in wanted.values()}
+    }
 
 
 def _mark(redactor: Redactor, part: _Part) -> str:
@@ -141,7 +200,7 @@ def _mark(redactor: Redactor, part: _Part) -> str:
 
 
 def _shows_too_much(
-    database: Path, wanted: Mapping[tuple[str, str, str], _Part], redactors: Mapping[str, Redactor]
+    database: Path, wanted: Mapping[tuple[str, str, str], _Part], redactors: Mapping[tuple[str, ...], Redactor]
 ) -> bool:
     """Whether something must be hidden that was shown: a deleted row's bytes stay in a file, so it is built anew."""
     import duckdb
@@ -152,7 +211,9 @@ def _shows_too_much(
     except duckdb.Error:  # not a file of ours, or one that this DuckDB cannot read: everything in it can be made anew
         return True
     marks = {(name, subject, id_): redaction for name, subject, id_, redaction in rows}
-    return any(mark != _mark(redactors[key[1]], wanted[key]) for key, mark in marks.items() if key in wanted)
+    return any(
+        mark != _mark(redactors[wanted[key].subjects], wanted[key]) for key, mark in marks.items() if key in wanted
+    )
 
 
 def _sync(
@@ -160,7 +221,7 @@ def _sync(
     wanted: Mapping[tuple[str, str, str], _Part],
     schemas: Mapping[str, type[Table]],
     store: Store,
-    redactors: Mapping[str, Redactor],
+    redactors: Mapping[tuple[str, ...], Redactor],
 ) -> tuple[int, int]:
     """Add what is new, drop what no manifest names, keep the rest. Returns rows added and kept."""
     declared = {name: _declaration(schemas[name]) for name, _, _ in wanted}
@@ -171,14 +232,16 @@ def _sync(
         ).fetchall()
     }
     stale = {row[0] for row in present.values() if declared.get(row[0]) != row[1]}
-    for name in sorted(stale):  # its declaration changed, or nobody names it any more: make it anew
+    rowless = set(schemas) - {row[0] for row in present.values()}
+    for name in sorted(stale | rowless):  # its declaration changed, or nobody names it any more: make it anew
         con.sql(f'DROP VIEW IF EXISTS "current_{name}"')
         con.sql(f'DROP TABLE IF EXISTS "{name}"')
         con.sql("DELETE FROM _published WHERE table_name = $1", params=[name])
     added = kept = 0
     for key, part in sorted(wanted.items()):
         name, subject, id_ = key
-        mark = _mark(redactors[subject], part)
+        redactor = redactors[part.subjects]
+        mark = _mark(redactor, part)
         row = None if name in stale else present.get(key)
         if row and (row[4], row[5]) == (part.content_hash, mark):
             kept += part.rows
@@ -186,7 +249,7 @@ def _sync(
         if row:
             _remove(con, name, subject, id_, part.kind)
         frame = store.read(Stored(name, store.path_of(part.path), part.content_hash, part.rows))
-        shown = _shown(schemas[name], frame, redactors[subject], part, subject, id_)
+        shown = _shown(schemas[name], frame, redactor, part, subject, id_)
         _insert(con, schemas[name], shown)
         con.sql(
             "INSERT INTO _published VALUES ($1, $2, $3, $4, $5, $6, $7)",
@@ -195,8 +258,19 @@ def _sync(
         added += part.rows
     for name, subject, id_ in present.keys() - wanted.keys():
         if name not in stale:
-            _remove(con, name, subject, id_, "evaluation_id" if _has(con, name, "evaluation_id") else "pipeline_id")
+            _remove(con, name, subject, id_, next(kind for kind in KINDS if _has(con, name, kind)))
     return added, kept
+
+
+KINDS = ("comparison_id", "evaluation_id", "pipeline_id")
+"""Columns that name what a row belongs to; a table's own is the first of these that it has."""
+
+
+def _without_rows(schema: type[Table], kind: IdKind) -> pl.DataFrame:
+    """A table as it would be shown, without rows."""
+    pipeline = None if kind == "pipeline_id" else "default"
+    part = _Part("", "", 0, kind, pipeline, False, ())
+    return _shown(schema, pl.DataFrame(schema=polars_schema(schema)), Redactor([]), part, "", "")
 
 
 def _remove(con: Any, name: str, subject: str, id_: str, kind: str) -> None:
@@ -228,7 +302,11 @@ def _shown(
     columns: list[pl.Series] = []
     declared = schema.columns()
     for name in _columns(schema):
-        values, privacy = frame[name], privacy_of(declared[name])
+        # An older evaluation's file may lack a column that was declared since.
+        values = (
+            frame[name] if name in frame.columns else pl.Series(name, [None] * frame.height, dtype=declared[name].dtype)
+        )
+        privacy = privacy_of(declared[name])
         if privacy == "masked":
             columns.append(redactor.column(values))
         elif privacy == "source":
@@ -286,6 +364,7 @@ NOTES = {
     "pipeline": "Pipeline under evaluation; `default` is corpus.yaml's own",
     "pipeline_id": "Identity of what the table was computed from; join evaluation_tables on it",
     "evaluation_id": "Identity of the evaluation",
+    "comparison_id": "Identity of the comparison; what differs between its two sides stands in comparisons",
 }
 
 
@@ -308,10 +387,9 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _replace_evaluations(
-    con: Any, manifests: Sequence[Manifest], accepted: Mapping[str, tuple[str, str] | None]
-) -> None:
-    """The tables `evaluations` and `evaluation_tables`: small, so made anew each time."""
+def _replace_evaluations(con: Any, content: _Content) -> None:
+    """The tables `evaluations`, `evaluation_tables`, `comparisons` and `release_gates`: small, so made anew each time."""
+    manifests, accepted = content.manifests, content.accepted
     evaluations = pl.DataFrame(
         [
             {
@@ -347,18 +425,133 @@ def _replace_evaluations(
             "content_hash": pl.String, "rows": pl.Int64, "kind": pl.String, "id": pl.String,
         },
     )  # fmt: skip
-    for name, frame in (("evaluations", evaluations), ("evaluation_tables", tables)):
+    comparisons = _comparison_rows(content.comparisons)
+    gates = gate_rows(content.gates)
+    for name, frame in (
+        ("evaluations", evaluations), ("evaluation_tables", tables), ("comparisons", comparisons), ("release_gates", gates),
+    ):  # fmt: skip
         con.register("incoming", frame.to_arrow())
         con.sql(f'CREATE OR REPLACE TABLE "{name}" AS SELECT * FROM incoming')
         con.unregister("incoming")
     con.sql("COMMENT ON TABLE evaluations IS 'One row an evaluation: a key, what it stands on, and how it ended'")
     con.sql("COMMENT ON TABLE evaluation_tables IS 'Which stored tables make an evaluation'")
+    con.sql("COMMENT ON TABLE comparisons IS 'One row a comparison of two evaluations, and what differs between them'")
+    con.sql(
+        "COMMENT ON TABLE release_gates IS 'One row a limit of a release rule and series, or a reason why nothing was decided (rule 0): "
+        "what a release gate found'"
+    )
+    for table, columns in (("comparisons", COMPARED), ("release_gates", {n: about for n, (_, about) in GATED.items()})):
+        for name, about in columns.items():
+            con.sql(f'COMMENT ON COLUMN {table}."{name}" IS {_quoted(about)}')
 
 
-def _create_views(con: Any, schemas: Mapping[str, type[Table]], shown: set[str]) -> None:
+COMPARED = {
+    "comparison_id": "Identity of the comparison",
+    "version_before": "corpus@version that is compared with",
+    "pipeline_before": "Its pipeline",
+    "evaluation_before": "Its evaluation",
+    "corpus_version": "corpus@version that is compared",
+    "pipeline": "Its pipeline",
+    "evaluation_id": "Its evaluation",
+    "made": "When it was computed",
+    "documents_changed": "The documents, or what is declared of them, differ",
+    "gold_changed": "The labels differ",
+    "measuring_changed": "evaluate, ledger, code: what of the measuring differs; NULL: not known",
+    "stages_changed": "Stage -> config, code, model, inputs -> whether it differs (null: not known); a JSON object",
+}
+
+
+GATED: dict[str, tuple[Any, str]] = {
+    "gate_id": (pl.String, "Identity of the question: evaluation, baseline, rules, allowances"),
+    "corpus_version": (pl.String, "corpus@version that is decided on"),
+    "pipeline": (pl.String, "Its pipeline"),
+    "evaluation_id": (pl.String, "Its evaluation"),
+    "evaluation_before": (pl.String, "Evaluation that it is compared with; NULL: there is none"),
+    "baseline": (pl.String, "What it is compared with, or why with nothing, in words"),
+    "rules_hash": (pl.String, "Hash of the rules and the minimum coverage"),
+    "made": (pl.String, "When it was decided last"),
+    "whole_verdict": (pl.String, "Of the whole gate: pass | fail | inconclusive | missing_evidence"),
+    "power_least": (pl.Float64, "Least chance that all relative limits pass if nothing changed; NULL without any"),
+    "power_most": (pl.Float64, "Greatest such chance"),
+    "allowances": (pl.List(pl.String), "Differences between the sides that were allowed: gold, rules, population"),
+    "rule": (pl.Int64, "Number of the rule in corpus.yaml, from 1; 0: why nothing was decided"),
+    "label": (pl.String, "The figure in words"),
+    "limit": (pl.String, "min | max | max_drop | max_rise"),
+    "allowed": (pl.Float64, "Value of the limit"),
+    "verdict": (pl.String, "Of this limit"),
+    "reason": (pl.String, "Why, and what to do"),
+    "found": (pl.Float64, "Mean, or mean difference to the baseline"),
+    "before": (pl.Float64, "Mean of the baseline"),
+    "low": (pl.Float64, "One-sided lower 95 % bound of found"),
+    "high": (pl.Float64, "One-sided upper 95 % bound of found"),
+    "n": (pl.Int64, "Items with a value, on both sides where there are two"),
+    "n_expected": (pl.Int64, "Items that should have one"),
+    "n_needed": (pl.Int64, "Items on which it would be settled with 80 % power, if the figure stays"),
+    "power": (pl.Float64, "Chance that this limit passes if nothing changed; relative limits only"),
+    "p_fail": (pl.Float64, "Chance of a figure as bad as this one at the limit itself"),
+    "p_holm": (pl.Float64, "The same, adjusted for the number of limits"),
+}
+FINDING = list(GATED)[list(GATED).index("rule") :]
+
+
+def gate_rows(gates: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """Records of gates as rows: one a finding, and one a refusal."""
+    rows = []
+    for gate in gates:
+        decision = gate["decision"]
+        power = decision["power"] or (None, None)
+        whole = {
+            **{name: gate[name] for name in ("gate_id", "evaluation_id", "evaluation_before", "baseline", "rules_hash", "made")},
+            "corpus_version": gate["key"].partition("#")[0],
+            "pipeline": gate["key"].partition("#")[2] or "default",
+            "whole_verdict": decision["verdict"],
+            "power_least": power[0],
+            "power_most": power[1],
+            "allowances": list(gate["allowed"]),
+        }  # fmt: skip
+        refused = [
+            {"rule": 0, "label": "may be decided", "verdict": "missing_evidence", "reason": reason}
+            for reason in decision["refusals"]
+        ]
+        for finding in (*refused, *decision["findings"]):
+            rows.append(whole | {name: finding.get(name) for name in FINDING})
+    return pl.DataFrame(rows, schema={name: kind for name, (kind, _) in GATED.items()}, orient="row")
+
+
+def _comparison_rows(comparisons: Sequence[Comparison]) -> pl.DataFrame:
+    rows = [
+        {
+            "comparison_id": c.comparison_id,
+            "version_before": c.key_before.partition("#")[0],
+            "pipeline_before": c.key_before.partition("#")[2] or "default",
+            "evaluation_before": c.evaluation_before,
+            "corpus_version": c.key.partition("#")[0],
+            "pipeline": c.key.partition("#")[2] or "default",
+            "evaluation_id": c.evaluation_id,
+            "made": c.made,
+            "documents_changed": c.changes["documents"],
+            "gold_changed": c.changes["gold"],
+            "measuring_changed": c.changes["measuring"],
+            "stages_changed": json.dumps(c.changes["stages"]),
+        }
+        for c in comparisons
+    ]
+    kinds: dict[str, Any] = {
+        "documents_changed": pl.Boolean,
+        "gold_changed": pl.Boolean,
+        "measuring_changed": pl.List(pl.String),
+    }
+    return pl.DataFrame(rows, schema={name: kinds.get(name, pl.String) for name in COMPARED})
+
+
+def _create_views(con: Any, shown: set[str]) -> None:
     con.sql(
         "CREATE OR REPLACE VIEW current_evaluations AS SELECT * FROM evaluations WHERE status = 'complete' "
         "QUALIFY row_number() OVER (PARTITION BY corpus_version, pipeline ORDER BY started DESC, evaluation_id) = 1"
+    )
+    con.sql(
+        "CREATE OR REPLACE VIEW current_release_gates AS SELECT t.* FROM release_gates t SEMI JOIN current_evaluations USING (evaluation_id) "
+        "QUALIFY dense_rank() OVER (PARTITION BY evaluation_id ORDER BY made DESC, gate_id) = 1"
     )
     for name in sorted(shown):
         if _has(con, name, "evaluation_id"):

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import polars as pl
 
+from rag_eval_pipeline.text.normalise import normalise_with_map
 from rag_eval_pipeline.warehouse.memo import digest
 
 SHORTEST = 4
@@ -69,7 +70,32 @@ class Redactor:
         """One text without personal strings."""
         return str(self.column(pl.Series([value], dtype=pl.String))[0])
 
+    def within(self, texts: Iterable[str]) -> Redactor:
+        """A redactor of those strings only that may stand in these texts: fast on many excerpts of them."""
+        lowered = pl.DataFrame({"text": [unicodedata.normalize("NFC", text).casefold() for text in texts]})
+        if not self.terms or lowered.is_empty():
+            return Redactor([])
+        patterns = pl.lit(pl.Series(list(self._by_anchor)).implode())
+        found = lowered.select(pl.col("text").str.extract_many(patterns, overlapping=True).explode().unique())
+        return Redactor(term for anchor in found["text"].drop_nulls() for term in self._by_anchor[anchor])
+
+    def places(self, text: str) -> list[tuple[int, int]]:
+        """Ranges of a text that `text()` hides, in order."""
+        if not self.terms:
+            return []
+        composed, offsets = normalise_with_map(text, "nfc")
+        ranges = []
+        for match in self._pattern(self.terms).finditer(composed):
+            sources = offsets.source(*match.span())
+            ranges.append((min(low for low, _ in sources), max(high for _, high in sources)))
+        return ranges
+
     def _hide(self, text: str, anchors: set[str]) -> str:
-        terms = sorted({term for anchor in anchors for term in self._by_anchor[anchor]}, key=len, reverse=True)
-        joined = "|".join(r"\s+".join(re.escape(word) for word in term.split()) for term in terms)
-        return re.sub(rf"(?<!\w)(?:{joined})(?!\w)", HIDDEN, unicodedata.normalize("NFC", text), flags=re.IGNORECASE)
+        terms = {term for anchor in anchors for term in self._by_anchor[anchor]}
+        return self._pattern(terms).sub(HIDDEN, unicodedata.normalize("NFC", text))
+
+    @staticmethod
+    def _pattern(terms: Iterable[str]) -> re.Pattern[str]:
+        longest = sorted(terms, key=lambda term: (-len(term), term))
+        joined = "|".join(r"\s+".join(re.escape(word) for word in term.split()) for term in longest)
+        return re.compile(rf"(?<!\w)(?:{joined})(?!\w)", flags=re.IGNORECASE)

@@ -19,7 +19,7 @@ import polars as pl
 from rag_eval_pipeline.engine.kills import reached
 from rag_eval_pipeline.warehouse.table import Table, conform, name_of, volatile_columns
 
-IdKind = Literal["pipeline_id", "evaluation_id"]
+IdKind = Literal["pipeline_id", "evaluation_id", "comparison_id"]
 
 
 class NotReproducibleError(RuntimeError):

@@ -7,3 +7,4 @@ SELECT f.corpus_version, f.pipeline, f.evaluation_id, f.retriever, f.k,
 FROM current_evidence_fate AS f
 JOIN current_evidence_units AS u USING (corpus_version, pipeline, evaluation_id, query_id, evidence_id)
 WHERE f.eligible AND NOT f.served;
+COMMENT ON VIEW current_losses IS 'The losses of the newest complete evaluation of each key';

@@ -8,3 +8,4 @@ SELECT
 FROM evidence_fate AS f
 JOIN evidence_units AS u USING (corpus_version, pipeline, evaluation_id, query_id, evidence_id)
 WHERE f.eligible AND NOT f.served;
+COMMENT ON VIEW losses IS 'One row a unit of evidence that the served list does not hold, with the stage at which it was lost first';
