@@ -350,6 +350,7 @@ class ParsedLine(Line):
     text: str
     blocks: list[ParsedBlock] | None = None
     tables: list[str] | None = None
+    html: str | None = None
 
     @model_validator(mode="after")
     def _within(self) -> ParsedLine:

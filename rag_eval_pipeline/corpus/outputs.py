@@ -29,7 +29,7 @@ RUNS: Schema = {
     "run": pl.String, "query_id": pl.String, "item_id": pl.String, "rank": pl.Int64, "score": pl.Float64,
 }  # fmt: skip
 OUTPUTS: dict[str, Schema] = {
-    "parsed": {"doc_id": pl.String, "text": pl.String, "blocks": pl.List(PARSED_BLOCK), "tables": pl.List(pl.String)},
+    "parsed": {"doc_id": pl.String, "text": pl.String, "blocks": pl.List(PARSED_BLOCK), "tables": pl.List(pl.String), "html": pl.String},
     "cleaned": {"doc_id": pl.String, "text": pl.String},
     "dedup": {"kept": pl.String, "removed": pl.String, "similarity": pl.Float64},
     "pii_spans": {"doc_id": pl.String, "start": pl.Int64, "end": pl.Int64, "type": pl.String, "score": pl.Float64},
