@@ -1,12 +1,14 @@
-"""Commands that look: `waterfall`, `losses`, `fate`, `show`, `sql`, `evaluations`. Text is redacted before it is shown."""
+"""Commands that look: `waterfall`, `losses`, `fate`, `report`, `show`, `sql`, `evaluations`. They show redacted text only."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import polars as pl
 import typer
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from rag_eval_pipeline.cli import app, console, plain
 from rag_eval_pipeline.warehouse.home import Home
@@ -36,7 +38,7 @@ def losses(
     from rag_eval_pipeline.release.reading import Evaluation
 
     evaluation = Evaluation.latest(Home.find(), key)
-    retriever, k = _served(evaluation, retriever, k)
+    retriever, k = served_cut(evaluation, retriever, k)
     fate = evaluation.frame("evidence_fate").filter(
         (pl.col("retriever") == retriever) & (pl.col("k") == k) & pl.col("eligible") & ~pl.col("served")
     )
@@ -46,21 +48,57 @@ def losses(
     shown = lost.select("query_id", "evidence_id", "first_loss_stage", "cause", "doc_id", "rank").sort(
         "first_loss_stage", "query_id"
     )
-    console.print(_rich(shown, f"{key}: {shown.height} lost units, {retriever} at {k}", limit=limit))
+    console.print(show_table(shown, f"{key}: {shown.height} lost units, {retriever} at {k}", limit=limit))
 
 
 @app.command()
-def fate(key: KeyArgument, query_id: Annotated[str, typer.Argument(help="a query of the measured split")]) -> None:
-    """Tell one query's story: the evidence it needs, and what each stage left of it."""
-    from rag_eval_pipeline.attribution.story import story
+def fate(
+    key: KeyArgument,
+    query_id: Annotated[str, typer.Argument(help="a query of the measured split")],
+    retriever: Annotated[str | None, typer.Option(help="default: the served one")] = None,
+    k: Annotated[int | None, typer.Option(help="default: evaluate.serve_k")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="as one JSON object, for other programs")] = False,
+) -> None:
+    """Tell one query's story: the evidence it needs, what each stage left of it, and where it stood in each list."""
     from rag_eval_pipeline.release.reading import Evaluation
+    from rag_eval_pipeline.release.showing import story_lines
+    from rag_eval_pipeline.release.stories import Stories, story_json
 
     evaluation = Evaluation.latest(Home.find(), key)
-    retriever, k = _served(evaluation, None, None)
-    redactor = evaluation.redactor
-    units, ledger, fates = (evaluation.frame(name) for name in ("evidence_units", "evidence_ledger", "evidence_fate"))
-    for line in story(query_id, units, ledger, fates, retriever, k):
-        console.print(plain(redactor.text(line)), highlight=False)
+    page = Stories(evaluation, *served_cut(evaluation, retriever, k)).of(query_id)
+    if as_json:
+        print(story_json(page, evaluation))
+        return
+    for line in story_lines(page, evaluation.redactor):
+        text = Text()
+        for words, style in line:
+            text.append(Text.from_markup(plain(words)).plain, style=style)
+        console.print(text, highlight=False, soft_wrap=False)
+
+
+@app.command()
+def report(
+    key: KeyArgument,
+    form: Annotated[str, typer.Option("--format", help="html: the page; md: short, for a pull request")] = "html",
+    out: Annotated[Path | None, typer.Option(help="file; default: below reports/ (html), the terminal (md)")] = None,
+    evaluation_id: Annotated[str | None, typer.Option("--evaluation", help="default: the newest complete one")] = None,
+) -> None:
+    """Write the report of an evaluation: one HTML file that opens offline, or Markdown for a pull request's comment."""
+    from rag_eval_pipeline.release.comment import markdown_report
+    from rag_eval_pipeline.release.reading import Evaluation
+    from rag_eval_pipeline.release.report import write_report, write_text
+
+    if form not in {"html", "md"}:
+        raise ValueError(f"unknown format {form!r}; choose html or md")
+    home = Home.find()
+    evaluation = Evaluation.of(home, key, evaluation_id) if evaluation_id else Evaluation.latest(home, key)
+    if form == "html":
+        console.print(f"report: {plain(write_report(evaluation, out))}", highlight=False, soft_wrap=True)
+    elif out is None:
+        print(markdown_report(evaluation), end="")
+    else:
+        write_text(out, markdown_report(evaluation))
+        console.print(f"report: {plain(out)}", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -75,7 +113,7 @@ def show(
 
     evaluation = Evaluation.latest(Home.find(), key)
     rows = document_rows(evaluation, doc_id, stage)
-    console.print(_rich(rows, f"{doc_id} of {key}, {stage} text", limit=None))
+    console.print(show_table(rows, f"{doc_id} of {key}, {stage} text", limit=None))
 
 
 @app.command()
@@ -114,7 +152,7 @@ def evaluations() -> None:
         for m in manifests.all()
     ]
     console.print(
-        _rich(pl.DataFrame(rows), "evaluations") if rows else "no evaluations yet; make one by `rag-eval run KEY`"
+        show_table(pl.DataFrame(rows), "evaluations") if rows else "no evaluations yet; make one by `rag-eval run KEY`"
     )
 
 
@@ -126,7 +164,7 @@ def print_waterfalls(home: Home, keys: list[str], retriever: str | None = None, 
     columns = []
     for key in keys:
         evaluation = Evaluation.latest(home, key)
-        chosen, cut = _served(evaluation, retriever, k)
+        chosen, cut = served_cut(evaluation, retriever, k)
         columns.append((f"{key}\n{chosen} at {cut}", waterfall_rows(evaluation, chosen, cut)))
     table = RichTable(title="Where evidence recall was lost", title_justify="left")
     table.add_column("stage")
@@ -144,7 +182,7 @@ def print_waterfalls(home: Home, keys: list[str], retriever: str | None = None, 
     console.print(table)
 
 
-def _served(evaluation: object, retriever: str | None, k: int | None) -> tuple[str, int]:
+def served_cut(evaluation: object, retriever: str | None, k: int | None) -> tuple[str, int]:
     """The retriever and cut-off that are served, where the caller names none."""
     from rag_eval_pipeline.release.reading import Evaluation
 
@@ -220,7 +258,8 @@ _NUMBERS = {
 }
 
 
-def _rich(frame: pl.DataFrame, title: str, limit: int | None = ROWS) -> RichTable:
+def show_table(frame: pl.DataFrame, title: str, limit: int | None = ROWS) -> RichTable:
+    """A frame as a table for the terminal; at most `limit` rows, and a line that says how many are not shown."""
     table = RichTable(title=plain(title) or None, title_justify="left")
     for name, dtype in frame.schema.items():
         table.add_column(plain(name), justify="right" if dtype.is_numeric() else "left", overflow="fold")

@@ -1,11 +1,19 @@
-"""Rows for people: the waterfall as bars, a document as blocks beside their source. Printing belongs to the command line."""
+"""Rows for people: the waterfall as bars, a document as blocks beside their source, a story as lines with styles.
+
+Printing belongs to the command line.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import polars as pl
 
+from rag_eval_pipeline.attribution.story import introduction
 from rag_eval_pipeline.release.reading import Evaluation
+from rag_eval_pipeline.release.stories import Excerpt, Part, QueryPage, UnitPage
 from rag_eval_pipeline.text.offsets import OffsetMap
+from rag_eval_pipeline.warehouse.redact import Redactor
 
 BAR = 24
 LAYERS = {"parsed": 0, "cleaned": 1, "masked": 2}
@@ -53,6 +61,79 @@ def document_rows(evaluation: Evaluation, doc_id: str, stage: str) -> pl.DataFra
             {"where": "", "kind": parsed["status"], "parsed": f"0–{len(parsed['text'])}", "text": redactor.text(text)}
         ]
     return pl.DataFrame(rows)
+
+
+Line = list[tuple[str, str]]
+"""Stretches of (words, rich style)."""
+STYLES = {
+    "kept": "bold cyan",
+    "other": "bold red underline",
+    "gone": "red reverse",
+    "hidden": "dim",
+    "cut": "yellow",
+    "skip": "dim",
+}
+SIGNS = {"held": ("✓", "green"), "degraded": ("~", "yellow"), "restored": ("~", "yellow")}
+
+
+def story_lines(page: QueryPage, redactor: Redactor) -> Iterator[Line]:
+    """A story as lines for a terminal: the question, each piece of evidence, its steps, its passages, its places."""
+    yield [(f"{page.query_id}: {page.question}", "bold")]
+    yield [(f"{page.retriever} serves {page.k} items", "dim")]
+    for unit in page.units:
+        yield [("", "")]
+        yield from _unit_lines(unit, redactor)
+
+
+def _unit_lines(unit: UnitPage, redactor: Redactor) -> Iterator[Line]:
+    story = unit.story
+    for line in introduction(story):
+        yield [(redactor.text(line), "")]
+    for step in story.steps:
+        sign, colour = ("✗", "red") if step.first_loss else SIGNS.get(step.state, ("✗", "red"))
+        style = "bold red" if step.first_loss else ""
+        yield [(f"  {sign} ", colour), (f"{step.stage:<11}", style), (redactor.text(step.sentence), style)]
+    for end in story.ends:
+        style = "bold green" if end.served else "bold red"
+        yield [(f"  {end.retriever}, k={end.k}: {redactor.text(end.sentence)}", style)]
+    if all(end.served or end.stage == "ineligible" for end in story.ends):
+        return
+    for name, value in unit.filter:
+        yield [(f"  {name}: ", "dim"), (value, "")]
+    for excerpt in unit.excerpts:
+        yield from _excerpt_lines(excerpt)
+    if any(place[name] for place in unit.places for name in ("served", "found", "exact", "document")):
+        yield [("  Where it stood, by rank (exact search → as found → as served; best of its document)", "dim")]
+        for place in unit.places:
+            exact, found, served, document = (place[name] or "–" for name in ("exact", "found", "served", "document"))
+            yield [(f"    {place['retriever']:<12} {exact} → {found} → {served}; {document}", "")]
+
+
+def _excerpt_lines(excerpt: Excerpt) -> Iterator[Line]:
+    page = f", page {excerpt.page}" if excerpt.page is not None else ""
+    note = f", {excerpt.note}" if excerpt.note else ""
+    yield [(f"  {excerpt.title} ({excerpt.doc_id}{page}{note}):", "dim")]
+    line: Line = [("    │ ", "dim")]
+    for part in excerpt.parts:
+        for number, words in enumerate(_shown(part).split("\n")):
+            if number:
+                yield line
+                line = [("    │ ", "dim")]
+            line.append((words, STYLES.get(part.mark, "")))
+    yield line
+
+
+def _shown(part: Part) -> str:
+    """What a terminal without colours must show too."""
+    match part.mark:
+        case "cut":
+            return " ✂ "
+        case "gone":
+            return f"[{part.text}]"
+        case "other":
+            return f"{{{part.text}}}"
+        case _:
+            return part.text.replace("\t", "  ")
 
 
 def _row(evaluation: Evaluation, table: str, doc_id: str) -> dict:
