@@ -5,13 +5,48 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperGroup
+
+REFUSED, USAGE, BUG = 1, 64, 70
+"""Exit codes: something of the user's is to be mended; the command line is wrong; something of ours is. 2 is the gate's own."""
+
+WRONG_USAGE: Any = typer.BadParameter.__base__
+"""click's UsageError: of typer's own copy of click, where it has one."""
+
+
+class Commands(TyperGroup):
+    """All commands. A wrong command line exits with 64 (EX_USAGE): 2 would say that a release is not decided."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Of the options before the command."""
+        with _usage():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Read the command's own arguments, and run it."""
+        with _usage():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _usage() -> Iterator[None]:
+    try:
+        yield
+    except WRONG_USAGE as error:
+        error.exit_code = USAGE
+        raise
+
 
 app = typer.Typer(
     name="rag-eval",
+    cls=Commands,
     help="Evaluate a RAG system stage by stage, and say where each piece of evidence was lost.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -20,15 +55,13 @@ app = typer.Typer(
 console = Console()
 errors = Console(stderr=True)
 
-REFUSED, BUG = 1, 70
-"""Exit codes: something of the user's is to be mended; something of ours is. (2 is a wrong command line.)"""
 DEBUG = "RAG_EVAL_DEBUG"
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def main() -> None:
     """Run a command; a refusal is a sentence on standard error and exit code 1, not a traceback."""
-    from rag_eval_pipeline.cli import corpora, looking, runs  # noqa: F401 - they register their commands
+    from rag_eval_pipeline.cli import comparing, corpora, experiments, gating, looking, repairs, runs  # noqa: F401 - they register their commands
 
     try:
         app()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -11,6 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rag_eval_pipeline.cli import app, console, errors, plain
 from rag_eval_pipeline.cli.looking import print_waterfalls
 from rag_eval_pipeline.warehouse.home import Home
+
+if TYPE_CHECKING:
+    from rag_eval_pipeline.orchestration.running import RunReport
 
 KeyArgument = Annotated[str, typer.Argument(help="corpus@version or corpus@version#pipeline", show_default=False)]
 DEMO_CORPUS = "nimbara"
@@ -21,7 +24,10 @@ def run(
     key: KeyArgument,
     limit: Annotated[int | None, typer.Option(help="Make and run <version>.limit<N> with N documents.", min=1)] = None,
 ) -> None:
-    """Evaluate a corpus version: every stage, every measure, the ledger; ends with the waterfall."""
+    """Evaluate a corpus version: every stage, every measure, the ledger; ends with the waterfall.
+
+    Exit code 1 where it stopped, or where its release gate fails; report and database are there in the latter case.
+    """
     from rag_eval_pipeline.corpus.keys import Key
     from rag_eval_pipeline.corpus.versions import limit_version
 
@@ -30,10 +36,14 @@ def run(
     if limit is not None:
         parsed = limit_version(home.corpora, parsed, limit)
         console.print(f"made {parsed.subject} with {limit} documents")
-    if not _run(home, parsed.text):
+    done = _run(home, parsed.text)
+    if not done.success and not done.gated:
         raise typer.Exit(1)
     print_waterfalls(home, [parsed.text])
     console.print(f"report: {_report_of(home, parsed.text)}")
+    if done.gated:
+        _tell_gate(done)
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -46,10 +56,15 @@ def demo() -> None:
     keys = [key for key in keys if ".limit" not in key]
     if not keys:
         raise FileNotFoundError(f"the demo corpus is not below {home.corpora}; run `make demo` in the project's folder")
+    done: list[RunReport] = []
     for key in keys:
-        if not _run(home, key):
+        done.append(_run(home, key))
+        if not done[-1].success and not done[-1].gated:
             raise typer.Exit(1)
     print_waterfalls(home, keys)
+    for each in done:
+        if each.gated:  # the demo's second version is there to be refused
+            _tell_gate(each)
     console.print("\n[bold]Look further[/]")
     console.print(f"  database   {home.database}   (`rag-eval sql`, or any DuckDB ≥ 1.5)")
     for key in keys:
@@ -125,7 +140,14 @@ def _report_of(home: Home, key: str) -> str:
     return str(home.reports / key / f"{Evaluation.latest(home, key).manifest.evaluation_id}.html")
 
 
-def _run(home: Home, key: str) -> bool:
+def _tell_gate(done: RunReport) -> None:
+    """A release that is refused: said last, since everything else is there."""
+    errors.print(f"[bold red]{plain(done.key)} is evaluated, and its release gate fails[/]")
+    for error in done.errors:
+        errors.print(plain(error), highlight=False, soft_wrap=True)
+
+
+def _run(home: Home, key: str) -> RunReport:
     """Run with a bar a stage; tells what went wrong in sentences."""
     from rag_eval_pipeline.orchestration import running
 
@@ -150,10 +172,10 @@ def _run(home: Home, key: str) -> bool:
         progress.update(whole, total=1, completed=1)
     for warning in report.warnings:
         console.print(f"[yellow]warning:[/] {plain(warning)}", highlight=False, soft_wrap=True)
-    if report.success:
+    if report.success or report.gated:
         console.print(f"{key}: evaluated in {time.monotonic() - started:.0f} s")
-        return True
+        return report
     errors.print(f"[bold red]{key} stopped at {report.stopped_at}[/]")
     for error in report.errors:
         errors.print(plain(error), highlight=False, soft_wrap=True)
-    return False
+    return report

@@ -5,10 +5,21 @@ from typing import Any
 
 import dagster as dg
 
-from rag_eval_pipeline.orchestration.metadata import column_schema, markdown, quality_metadata, stored_metadata
+from rag_eval_pipeline.orchestration.metadata import (
+    column_schema,
+    comparison_metadata,
+    gate_metadata,
+    markdown,
+    quality_metadata,
+    report_metadata,
+    stored_metadata,
+    waterfall_metadata,
+)
 from rag_eval_pipeline.orchestration.partitions import SUBJECTS
 from rag_eval_pipeline.orchestration.subjects import refusals, subject_of
+from rag_eval_pipeline.release import comparing, gating
 from rag_eval_pipeline.release.checks import books, entitlement, thresholds
+from rag_eval_pipeline.release.compared import COMPARED, Compared
 from rag_eval_pipeline.release.evaluated import EVALUATED, PHASES, Evaluated, evaluate
 from rag_eval_pipeline.release.evaluation import complete_manifest
 from rag_eval_pipeline.release.publish import publish
@@ -157,6 +168,7 @@ def _evaluated_asset(step: Evaluated) -> dg.AssetsDefinition:
                     _result("thresholds", kept.table, thresholds(step.room, frame, subject), dg.AssetCheckSeverity.WARN)
                 )
             if kept.table == "loss_waterfall":
+                metadata |= waterfall_metadata(frame, subject)
                 results.append(_result("books", kept.table, books(subject, frame)))
             yield _materialized(kept, metadata | stored_metadata(schema, kept, subject, reused), results)
 
@@ -190,14 +202,60 @@ def evaluation(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
             "tables": len(manifest.tables),
             "evaluation_id": manifest.evaluation_id,
             "git_revision": manifest.git_revision,
+            **report_metadata(subject),
         },
         data_version=dg.DataVersion(manifest.evaluation_id),
     )
 
 
+def compared_assets() -> list[dg.AssetsDefinition]:
+    """One op a compared step, one asset a table, each on `evaluation`."""
+    return [_compared_asset(step) for step in COMPARED]
+
+
+def _compared_asset(step: Compared) -> dg.AssetsDefinition:
+    code = code_fingerprint(step.code)
+    specs = [_spec(t, ["evaluation"], "release", step.name, step.description, {"polars"}, code) for t in step.writes]
+
+    @dg.multi_asset(
+        name=step.name,
+        specs=specs,
+        check_specs=_schema_checks(step.writes),
+        partitions_def=SUBJECTS,
+        op_tags={"room": step.name},
+    )
+    def materialize(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult]:
+        subject = subject_of(context)
+        with refusals():
+            now = comparing.choose(subject.home, subject.key.text, subject.evaluation_id)
+            found = comparing.baseline(subject.home, now)
+            result = comparing.compare(subject.home, found.manifest, now) if found.manifest else None
+        for schema, name in zip(step.writes, step.tables, strict=True):
+            if result is None:
+                yield _without_baseline(schema, found.sentence)
+                continue
+            kept, frame = result.stored[name], result.frame(name)
+            metadata = comparison_metadata(name, frame, result)
+            metadata |= {"baseline": found.sentence} | stored_metadata(schema, kept, subject, result.reused)
+            yield _materialized(kept, metadata, [_result("schema", name, checks.schema(schema, frame))])
+
+    return materialize
+
+
+def _without_baseline(schema: type[Table], why: str) -> dg.MaterializeResult:
+    """No rows, and the reason: nothing is compared, and nothing downstream is stopped."""
+    outcome = Outcome(True, f"no rows to check; {why}", {"rows": 0})
+    return dg.MaterializeResult(
+        asset_key=name_of(schema),
+        metadata={"rows": 0, "baseline": why},
+        data_version=dg.DataVersion("no-baseline"),
+        check_results=[_result("schema", name_of(schema), outcome)],
+    )
+
+
 @dg.asset(
     partitions_def=SUBJECTS,
-    deps=[evaluation],
+    deps=[evaluation, *(name for step in COMPARED for name in step.tables)],
     group_name=GROUPS["release"],
     kinds={"duckdb"},
     owners=OWNERS,
@@ -223,7 +281,7 @@ def duckdb_database(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
 
 @dg.asset(
     partitions_def=SUBJECTS,
-    deps=[evaluation],
+    deps=[evaluation, *(name for step in COMPARED for name in step.tables)],
     group_name=GROUPS["release"],
     kinds={"html"},
     owners=OWNERS,
@@ -239,6 +297,42 @@ def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
     return dg.MaterializeResult(metadata={"report": dg.MetadataValue.path(str(path)), "bytes": path.stat().st_size})
 
 
+@dg.asset(
+    partitions_def=SUBJECTS,
+    deps=[evaluation],
+    check_specs=[
+        _check(
+            "release",
+            "release_gate",
+            "Every rule of corpus.yaml's gates holds by its one-sided 95 % bound. An error where a rule is broken; a warning where it "
+            "could not be decided (too few items, no baseline, no rules).",
+            blocking=True,
+        )
+    ],
+    group_name=GROUPS["release"],
+    kinds={"json"},
+    owners=OWNERS,
+    tags={"room": "release"},
+    code_version=code_fingerprint(["rag_eval_pipeline.release.gates"]),
+    description="May this be released? The pre-registered rules of corpus.yaml, decided on bounds against the baseline. It stands "
+    "beside report and database, so that a red gate hides neither.",
+)
+def release_gate(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+    """Decide, keep the verdict, and show it in the database, which may have been published before."""
+    subject = subject_of(context)
+    with refusals():
+        gated = gating.gate(subject.home, subject.key.text, evaluation_id=subject.evaluation_id)
+        publish(subject.home)
+    broken = gated.decision.verdict == "fail"
+    outcome = Outcome(gated.decision.verdict == "pass", gating.sentence(gated), gate_metadata(gated))
+    severity = dg.AssetCheckSeverity.ERROR if broken else dg.AssetCheckSeverity.WARN
+    return dg.MaterializeResult(
+        metadata=gate_metadata(gated),
+        data_version=dg.DataVersion(gated.gate_id or "none"),
+        check_results=[_result("release", "release_gate", outcome, severity)],
+    )
+
+
 def all_assets() -> list[dg.AssetsDefinition]:
     """Every asset of the project."""
-    return [*stage_assets(), *evaluated_assets(), evaluation, duckdb_database, report]
+    return [*stage_assets(), *evaluated_assets(), evaluation, *compared_assets(), duckdb_database, report, release_gate]

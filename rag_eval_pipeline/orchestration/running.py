@@ -20,6 +20,8 @@ from rag_eval_pipeline.stages.subject import Subject
 from rag_eval_pipeline.warehouse.home import Home
 
 HOST_TAG, PID_TAG, BORN_TAG = "rag_eval/host", "rag_eval/pid", "rag_eval/process_started"
+GATE = "release_gate"
+"""The step that fails alone where a release is refused: the evaluation itself is complete."""
 UNFINISHED = [
     dg.DagsterRunStatus.NOT_STARTED,
     dg.DagsterRunStatus.STARTING,
@@ -41,6 +43,7 @@ class RunReport:
         stopped_at: step at which it stopped.
         errors: what to tell a person, one sentence a cause.
         warnings: failed checks that don't block.
+        gated: all is there, and the release gate alone says no.
     """
 
     key: str
@@ -48,6 +51,7 @@ class RunReport:
     stopped_at: str | None = None
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    gated: bool = False
 
 
 def instance(home: Home) -> dg.DagsterInstance:
@@ -100,6 +104,7 @@ def run(home: Home, key: str, listener: Callable[[str, int, int], None] | None =
 def _report(key: str, result: dg.ExecuteInProcessResult) -> RunReport:
     failures = [event for event in result.all_events if event.is_step_failure]
     report = RunReport(key, result.success, failures[0].step_key if failures else None)
+    report.gated = {event.step_key for event in failures} == {GATE}
     for evaluation in result.get_asset_check_evaluations():
         if not evaluation.passed:
             target = report.errors if evaluation.severity == dg.AssetCheckSeverity.ERROR else report.warnings
@@ -115,7 +120,7 @@ def _report(key: str, result: dg.ExecuteInProcessResult) -> RunReport:
             cause = data.error.cause or data.error
             report.errors.append(f"{event.step_key}: {cause.message.strip()}")
     report.errors = list(dict.fromkeys(report.errors))  # steps side by side may stop for one reason
-    if not result.success:
+    if not result.success and not report.gated:
         record_failure(key, report.stopped_at or "before the first step")
     return report
 

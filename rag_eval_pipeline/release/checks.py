@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
 from rag_eval_pipeline.attribution.evaluate import check_books
 from rag_eval_pipeline.corpus.settings import Rule
 from rag_eval_pipeline.release.evaluated import metrics_of
+from rag_eval_pipeline.release.gates import SERIES, Measured
 from rag_eval_pipeline.stages.checks import Outcome
 from rag_eval_pipeline.stages.graph import BY_NAME
 from rag_eval_pipeline.stages.subject import Subject
@@ -41,7 +44,7 @@ def books(subject: Subject, waterfall: pl.DataFrame) -> Outcome:
 
 
 def thresholds(room: str, frame: pl.DataFrame, subject: Subject) -> Outcome:
-    """Absolute rules (`min`, `max`) of corpus.yaml's gates on this room's metrics, on plain means."""
+    """Absolute rules (`min`, `max`) of corpus.yaml's gates on this room's metrics, on plain means of what the gate decides on."""
     names = {metric.name for metric in metrics_of(room)}
     rules = [
         rule
@@ -50,27 +53,41 @@ def thresholds(room: str, frame: pl.DataFrame, subject: Subject) -> Outcome:
     ]
     if not rules:
         return Outcome(True, "corpus.yaml sets no absolute rule on this room's metrics", {"rules": 0})
-    verdicts = [_verdict(rule, frame) for rule in rules]
+    measured = Measured(frame, str(subject.configs["context"].serve), {})
+    verdicts = [verdict(rule, measured) for rule in rules]
     failed = [text for passed, text in verdicts if not passed]
     return Outcome(
         not failed, "; ".join(failed or [text for _, text in verdicts]), {"rules": len(rules), "failed": len(failed)}
     )
 
 
-def _verdict(rule: Rule, frame: pl.DataFrame) -> tuple[bool, str]:
-    rows = frame.filter(pl.col("metric") == rule.metric)
-    if rule.k:
-        rows = rows.filter(pl.col("k") == rule.k)
-    if rule.unit:
-        rows = rows.filter(pl.col("unit") == rule.unit)
-    if rule.retriever:
-        rows = rows.filter(pl.col("retriever") == rule.retriever)
-    for name, value in rule.slice.items():
-        rows = rows.filter(pl.col(name).cast(pl.String) == value)
-    mean = rows["value"].mean()
+def verdict(rule: Rule, measured: Measured) -> tuple[bool, str]:
+    """Whether the means of all series that an absolute rule speaks of keep it, and in words what was found.
+
+    Reads the same rows as the release gate (`Measured.select`), which decides on bounds instead.
+    """
+    rows = measured.select(rule)
     label = f"{rule.metric}{f'@{rule.k}' if rule.k else ''} {rule.slice or ''}".strip()
-    if not isinstance(mean, float):
-        return False, f"{label}: missing evidence, none of {rows.height} items has a value"
+    series = rows.group_by(SERIES).agg(pl.col("value").mean().alias("mean"), pl.len().alias("items")).sort(SERIES)
+    if series.is_empty():
+        return False, f"{label}: missing evidence, no item is what the rule speaks of"
+    told = [_held(rule, label, row, series.height > 1) for row in series.iter_rows(named=True)]
+    failed = [text for passed, text in told if not passed]
+    return not failed, "; ".join(failed or [text for _, text in told])
+
+
+def _held(rule: Rule, label: str, row: dict[str, Any], several: bool) -> tuple[bool, str]:
+    """One series; named by what tells it from the others, where there are any."""
+    parts = [
+        row["unit"],
+        row["retriever"],
+        f"k={row['k']}" if row["k"] and not rule.k else "",
+        row["params"].strip("{}"),
+    ]
+    label = " ".join([label, *(part for part in parts if part)]) if several else label
+    mean = row["mean"]
+    if mean is None:
+        return False, f"{label}: missing evidence, none of {row['items']} items has a value"
     low = rule.min is None or mean >= rule.min
     high = rule.max is None or mean <= rule.max
     bounds = f"[{'−∞' if rule.min is None else rule.min}, {'∞' if rule.max is None else rule.max}]"

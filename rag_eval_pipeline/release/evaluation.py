@@ -7,11 +7,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
+from rag_eval_pipeline.corpus.gold import Gold
 from rag_eval_pipeline.release.evaluated import EVALUATED
 from rag_eval_pipeline.stages.graph import STAGES
 from rag_eval_pipeline.stages.subject import NotMaterializedError, Subject
 from rag_eval_pipeline.warehouse.fingerprint import library_versions
 from rag_eval_pipeline.warehouse.manifests import Manifest
+from rag_eval_pipeline.warehouse.memo import digest
 
 LIBRARIES = (
     "rag_eval_pipeline",
@@ -78,7 +82,20 @@ def _manifest(
         git_revision=_git_revision(subject.home.root),
         stopped_at=stopped_at,
         versions=library_versions(LIBRARIES),
+        parts=subject.parts,
+        measuring={name: digest(value) for name, value in subject.measuring.items()},
+        clusters=dict(subject.version.gold.queries.select("query_id", "cluster_id").drop_nulls().iter_rows()),
+        judged=_judged(subject.version.gold),
     )
+
+
+def _judged(gold: Gold) -> dict[str, str]:
+    """A hash of each query's judgments."""
+    rows: dict[str, list[Any]] = {}
+    for name, frame in (("document", gold.qrels), ("chunk", gold.chunk_qrels)):
+        for query, *rest in frame.sort(frame.columns).select("query_id", pl.exclude("query_id")).iter_rows():
+            rows.setdefault(query, []).append([name, *rest])
+    return {query: digest(judgments)[:12] for query, judgments in sorted(rows.items())}
 
 
 def _git_revision(folder: Path) -> str:

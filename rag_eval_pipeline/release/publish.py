@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rag_eval_pipeline.release.evaluated import schemas
+from rag_eval_pipeline.release.evaluated import kinds, schemas
 from rag_eval_pipeline.release.redaction import TERMS
 from rag_eval_pipeline.warehouse import publish as database
 from rag_eval_pipeline.warehouse.home import Home
@@ -19,8 +19,18 @@ def publish(home: Home) -> database.Published:
     evaluations = [_showable(manifest) for manifest in manifests.all()]
     shown = {name: schema for name, schema in schemas().items() if name != TERMS}
     accepted = {corpus: manifests.accepted(corpus) for corpus in {m.key.partition("@")[0] for m in evaluations}}
+    there = {manifest.evaluation_id for manifest in evaluations if manifest.tables}
+    comparisons = [c for c in manifests.comparisons() if {c.evaluation_before, c.evaluation_id} <= there]
     return database.publish(
-        home.database, evaluations, accepted, shown, Store(home.store), lambda subject: redactor(home, subject)
+        home.database,
+        evaluations,
+        accepted,
+        shown,
+        Store(home.store),
+        lambda subject: redactor(home, subject),
+        comparisons=comparisons,
+        always={name: kind for name, kind in kinds().items() if name in shown},
+        gates=[gate for gate in manifests.gates() if gate["evaluation_id"] in {m.evaluation_id for m in evaluations}],
     )
 
 
