@@ -1,11 +1,11 @@
-"""How well personal data was found: by type, strictly, by overlap and by character; what leaked and what was masked in vain.
+"""How well personal data was found, by type and threshold, and which labelled evidence masking in vain has cost.
 
 Labels stand in the reference text; they are carried to the clean text by alignment and by the cleaner's own map.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,27 +38,51 @@ METRICS: tuple[Metric, ...] = (
         INF,
         "spans",
     ),
+    Metric(
+        "swept_leaked_chars",
+        "Labelled characters shown if only findings with at least this score (params.threshold) were masked",
+        "lower",
+        0,
+        INF,
+        "chars",
+    ),
+    Metric("swept_over_redacted_chars", "Characters that are masked then and not labelled", "lower", 0, INF, "chars"),
+    Metric(
+        "over_redacted_units",
+        "Eligible evidence that masking took, under findings of this type that no label confirms",
+        "lower",
+        0,
+        INF,
+        "units",
+    ),
+    Metric("over_redacted_queries", "Queries with such evidence", "lower", 0, INF, "queries"),
 )
+THRESHOLDS = tuple(round(step / 20, 2) for step in range(21))
+"""Operating points of the sweep."""
+Placed = tuple[int, int, str]
+UNIT = ["query_id", "evidence_id"]
 UNITS = {"strict": "span", "overlap": "overlap", "char": "char"}
 
 
 def measure(frames: Mapping[str, pl.DataFrame], gold: Gold, config: Any, settings: Settings) -> pl.DataFrame:
     """Judge the documents that were kept and have labels (an empty list is a label); others are NULL `no_gold`."""
     kept = frames["masked"].select("doc_id", "status")
+    statuses = dict(kept.iter_rows())
     labels = dict(gold.pii.select("doc_id", "spans").iter_rows())
     texts = _texts(frames, gold, [doc_id for doc_id in kept["doc_id"] if doc_id in labels])
     predicted = _predicted(frames["pii_spans"])
     totals: dict[tuple[str, str], Counts] = {}
     rows: list[dict[str, Any]] = []
+    confirmed: dict[str, list[Placed]] = {}
     removed = 0
     for doc_id, status in kept.sort("doc_id").iter_rows():
         if doc_id not in labels:
             rows += _document_rows(doc_id, None, "no_gold")
             continue
         carried = carry([(s["start"], s["end"], s["type"]) for s in labels[doc_id] or ()], *texts[doc_id])
-        expected = [span for span in carried if span is not None]
+        expected = confirmed[doc_id] = [span for span in carried if span is not None]
         removed += len(carried) - len(expected)
-        found = predicted.get(doc_id, [])
+        found = [span for span, _ in predicted.get(doc_id, [])]
         for key, counts in span_scores(expected, found).items():
             totals[key] = totals.get(key, Counts()) + counts
         masked = mask_prf(_ranges(expected), _ranges(found))
@@ -66,9 +90,13 @@ def measure(frames: Mapping[str, pl.DataFrame], gold: Gold, config: Any, setting
             rows += _document_rows(doc_id, None, status)
         else:
             rows += _document_rows(doc_id, masked, "scored")
-    rows += _type_rows(totals, config)
+    kinds = _kinds(totals, predicted, config)
+    rows += _type_rows(totals, kinds)
     gone = {"value": float(removed)} if labels else {"value": None, "status": "no_gold"}
     rows.append(measurement("pii_gold_removed", "corpus", ALL, unit="span", **gone))
+    judged = {doc_id: spans for doc_id, spans in confirmed.items() if statuses[doc_id] in {"ok", "empty"}}
+    rows += _sweep_rows(judged, predicted, config)
+    rows += _cost_rows(frames, predicted, confirmed, kinds)
     return measurements(rows)
 
 
@@ -105,10 +133,11 @@ def carry(
     return carried
 
 
-def _predicted(spans: pl.DataFrame) -> dict[str, list[tuple[int, int, str]]]:
-    found: dict[str, list[tuple[int, int, str]]] = {}
-    for doc_id, start, end, kind in spans.select("doc_id", "start", "end", "type").iter_rows():
-        found.setdefault(doc_id, []).append((start, end, kind))
+def _predicted(spans: pl.DataFrame) -> dict[str, list[tuple[Placed, float]]]:
+    """By document, spans with their scores. What an import gives without a score is masked at any threshold."""
+    found: dict[str, list[tuple[Placed, float]]] = {}
+    for doc_id, start, end, kind, score in spans.select("doc_id", "start", "end", "type", "score").iter_rows():
+        found.setdefault(doc_id, []).append(((start, end, kind), 1.0 if score is None else score))
     return found
 
 
@@ -126,10 +155,17 @@ def _document_rows(doc_id: str, masked: Counts | None, status: str) -> list[dict
     ]
 
 
-def _type_rows(totals: Mapping[tuple[str, str], Counts], config: Any) -> list[dict[str, Any]]:
-    """Three figures a type and mode, for every type that is labelled, predicted or looked for."""
+def _kinds(
+    totals: Mapping[tuple[str, str], Counts], predicted: Mapping[str, list[tuple[Placed, float]]], config: Any
+) -> list[str]:
+    """Every type that is labelled, predicted or looked for."""
     looked_for = config.entities if config.enabled and not config.imported else ()
-    kinds = sorted({kind for _, kind in totals} - {ALL} | set(looked_for))
+    found = {kind for spans in predicted.values() for (_, _, kind), _ in spans}
+    return sorted({kind for _, kind in totals} - {ALL} | set(looked_for) | found)
+
+
+def _type_rows(totals: Mapping[tuple[str, str], Counts], kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """Three figures a type and mode."""
     rows = []
     for mode in MODES:
         for kind in (*kinds, ALL):
@@ -144,3 +180,104 @@ def _type_rows(totals: Mapping[tuple[str, str], Counts], config: Any) -> list[di
                 value = {"numerator": top, "denominator": bottom} if bottom else {"status": reason}
                 rows.append(measurement(name, item, kind, top / bottom if bottom else None, unit=UNITS[mode], **value))
     return rows
+
+
+# The sweep ------------------------------------------------------------------------------------------------------------
+
+
+def sweep(
+    judged: Mapping[str, list[Placed]], predicted: Mapping[str, list[tuple[Placed, float]]], floor: float = 0.0
+) -> list[tuple[float, int, int]]:
+    """(threshold, leaked, over-redacted characters), from stored scores alone; nothing is run again.
+
+    Args:
+        judged: labelled spans by document.
+        predicted: predicted spans and scores by document; a span of several findings has the score of the best.
+        floor: what the findings were cut at; below, nothing is known.
+    """
+    points = []
+    for threshold in sorted({floor, *(step for step in THRESHOLDS if step > floor)}):
+        total = Counts()
+        for doc_id, expected in judged.items():
+            found = [span for span, score in predicted.get(doc_id, []) if score >= threshold - 1e-9]
+            total += mask_prf(_ranges(expected), _ranges(found))
+        points.append((threshold, total.fn, total.fp))
+    return points
+
+
+def _sweep_rows(
+    judged: Mapping[str, list[Placed]], predicted: Mapping[str, list[tuple[Placed, float]]], config: Any
+) -> list[dict[str, Any]]:
+    names = ("swept_leaked_chars", "swept_over_redacted_chars")
+    floor = 0.0 if config.imported or not config.enabled else config.score_threshold
+    rows = []
+    for threshold, *values in sweep(judged, predicted, floor):
+        for name, value in zip(names, values, strict=True):
+            given = {"value": float(value)} if judged else {"value": None, "status": "no_gold"}
+            rows.append(measurement(name, "corpus", ALL, unit="char", params={"threshold": threshold}, **given))
+    return rows
+
+
+# What it cost ---------------------------------------------------------------------------------------------------------
+
+
+def _cost_rows(
+    frames: Mapping[str, pl.DataFrame],
+    predicted: Mapping[str, list[tuple[Placed, float]]],
+    confirmed: Mapping[str, list[Placed]],
+    kinds: Sequence[str],
+) -> list[dict[str, Any]]:
+    """Units and queries by type, once for labelled documents and once for those of which nobody said what is personal."""
+    lost = _lost(frames)
+    rows = []
+    for documents in ("labelled", "unlabelled"):
+        hurt = _hurt(lost, predicted, confirmed, documents) if lost is not None else {}
+        for kind in (*kinds, ALL):
+            of_kind = hurt.get(kind, set()) if kind != ALL else set().union(*hurt.values())
+            values = {
+                "over_redacted_units": len(of_kind),
+                "over_redacted_queries": len({query for query, _ in of_kind}),
+            }
+            for name, value in values.items():
+                unit = "evidence" if name == "over_redacted_units" else "query"
+                given = {"value": float(value)} if lost is not None else {"value": None, "status": "no_gold"}
+                item = "corpus" if kind == ALL else "type"
+                rows.append(measurement(name, item, kind, unit=unit, params={"documents": documents}, **given))
+    return rows
+
+
+def _lost(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame | None:
+    """Carriers in the clean text of eligible units that no masked text holds; None where there are no units.
+
+    Left out are units whose masked carriers say `policy`: what broke them is labelled personal.
+    """
+    units, anchors = frames.get("evidence_units"), frames.get("evidence_anchors")
+    if units is None or anchors is None:
+        return None
+    units = units.filter(pl.col("eligible") & pl.col("present")).select(UNIT)
+    if units.is_empty():
+        return None
+    there = anchors.filter(pl.col("kept") & pl.col("present")).join(units, on=UNIT, how="semi")
+    clean = there.filter((pl.col("layer") == "clean") & pl.col("held"))
+    masked = there.filter(pl.col("layer") == "masked")
+    safe = masked.filter(pl.col("held") | (pl.col("status") == "policy")).select(UNIT).unique()
+    return clean.join(safe, on=UNIT, how="anti").sort(*UNIT, "carrier")
+
+
+def _hurt(
+    lost: pl.DataFrame,
+    predicted: Mapping[str, list[tuple[Placed, float]]],
+    confirmed: Mapping[str, list[Placed]],
+    documents: str,
+) -> dict[str, set[tuple[str, str]]]:
+    """Type -> units under its spans that touch no label."""
+    hurt: dict[str, set[tuple[str, str]]] = {}
+    for query_id, evidence_id, doc_id, positions in lost.select(*UNIT, "doc_id", "positions").iter_rows():
+        if (doc_id in confirmed) != (documents == "labelled"):
+            continue
+        places = np.asarray(positions, dtype=np.int64)
+        for (start, end, kind), _ in predicted.get(doc_id, []):
+            rightly = any(low < end and start < high for low, high, _ in confirmed.get(doc_id, ()))
+            if not rightly and bool(((places >= start) & (places < end)).any()):
+                hurt.setdefault(kind, set()).add((query_id, evidence_id))
+    return hurt

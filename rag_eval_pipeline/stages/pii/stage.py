@@ -12,6 +12,6 @@ STAGE = Stage(
     writes=(Masked, PiiSpans),
     libraries=("presidio-analyzer", "spacy", "phonenumbers", "tldextract"),
     kinds=("polars", "spacy"),
-    measures=("parsed",),
+    measures=("parsed", "evidence_units", "evidence_anchors"),
     expects=("dedup:kept", "doc_id"),
 )

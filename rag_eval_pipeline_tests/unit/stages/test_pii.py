@@ -13,7 +13,7 @@ from rag_eval_pipeline.corpus.gold import SCHEMAS, Gold
 from rag_eval_pipeline.corpus.settings import Settings
 from rag_eval_pipeline.measures.spans import span_scores
 from rag_eval_pipeline.stages.pii import transform
-from rag_eval_pipeline.stages.pii.quality import carry, measure
+from rag_eval_pipeline.stages.pii.quality import carry, measure, sweep
 from rag_eval_pipeline.stages.pii.transform import CONFIG, Span, find, mask, merged, one, run, windows
 from rag_eval_pipeline.text.offsets import OffsetMap
 from rag_eval_pipeline.warehouse.runtime import Runtime
@@ -305,6 +305,103 @@ def test_on_an_unchanged_text_labels_stay_where_they_are(case):
     text, spans = case
     labels = [(s.start, s.end, s.type) for s in spans]
     assert carry(labels, text, text, OffsetMap.identity(len(text))) == labels
+
+
+def test_the_sweep_counts_characters_by_stored_scores_and_starts_at_the_threshold_in_use():
+    text = "ana@x.es and 600 123 456 Bob"
+    given_frames = frames(a=text, b="")
+    made = {
+        "pii_spans": pl.DataFrame(
+            [("a", 0, 8, "EMAIL_ADDRESS", 1.0), ("a", 13, 28, "PHONE_NUMBER", 0.45), ("a", 9, 12, "X", 0.1 + 0.35)],
+            schema=SPAN_SCHEMA,
+            orient="row",
+        ),
+        "masked": pl.DataFrame({"doc_id": ["a", "b"], "status": ["ok", "empty"]}),
+    }
+    labels = {"a": [(0, 8, "EMAIL_ADDRESS"), (13, 24, "PHONE_NUMBER"), (25, 28, "PERSON")]}
+    rows = measure({**given_frames, **made}, gold_of(labels, {"a": text}), CONFIG(), Settings())
+    points = {
+        (r["metric"], json.loads(r["params"])["threshold"]): r["value"]
+        for r in rows.filter(pl.col("metric").str.starts_with("swept_")).iter_rows(named=True)
+    }
+    assert min(threshold for _, threshold in points) == CONFIG().score_threshold
+    assert points["swept_leaked_chars", 0.35] == 0
+    assert points["swept_over_redacted_chars", 0.35] == 1 + 3
+    assert points["swept_over_redacted_chars", 0.45] == 1 + 3, "0.1 + 0.35 is 0.45"
+    assert points["swept_leaked_chars", 0.5] == 11 + 3
+    assert points["swept_over_redacted_chars", 0.5] == 0
+    assert points["swept_leaked_chars", 1.0] == 11 + 3
+
+
+@given(st.lists(text_and_spans(), min_size=1, max_size=4), st.lists(st.floats(0, 1), min_size=6, max_size=6))
+@settings(max_examples=60)
+def test_each_point_of_the_sweep_is_the_mask_of_what_is_left(cases, scores):
+    judged = {str(i): [(s.start, s.end, s.type) for s in spans[::2]] for i, (_, spans) in enumerate(cases)}
+    predicted = {
+        str(i): [((s.start, s.end, s.type), scores[j % 6]) for j, s in enumerate(spans[1::2])]
+        for i, (_, spans) in enumerate(cases)
+    }
+    characters = lambda spans: {i for start, end, _ in spans for i in range(start, end)}  # noqa: E731
+    for threshold, leaked, damaged in sweep(judged, predicted):
+        sides = [
+            (characters(judged[d]), characters([span for span, score in predicted[d] if score >= threshold - 1e-9]))
+            for d in judged
+        ]
+        assert leaked == sum(len(gold - found) for gold, found in sides)
+        assert damaged == sum(len(found - gold) for gold, found in sides)
+
+
+def evidence(rows):
+    """Units and anchors of (query, unit, document, clean positions, held when masked, status when masked)."""
+    units = pl.DataFrame(
+        [{"query_id": q, "evidence_id": e, "eligible": True, "present": True} for q, e, *_ in rows]
+    ).unique(maintain_order=True)
+    anchors = []
+    for carrier, (q, e, doc, positions, held, status) in enumerate(rows):
+        common = {"query_id": q, "evidence_id": e, "carrier": carrier, "doc_id": doc, "present": True, "kept": True}
+        anchors.append({**common, "layer": "clean", "positions": positions, "held": True, "status": "ok"})
+        anchors.append({**common, "layer": "masked", "positions": positions, "held": held, "status": status})
+    return {"evidence_units": units, "evidence_anchors": pl.DataFrame(anchors)}
+
+
+def costs(rows, kind):
+    return {
+        (r["metric"], json.loads(r["params"])["documents"]): (r["value"], r["status"])
+        for r in rows.filter(pl.col("metric").str.starts_with("over_redacted_u") | (pl.col("metric") == "over_redacted_queries")).iter_rows(named=True)
+        if r["item_id"] == kind
+    }  # fmt: skip
+
+
+def test_units_that_masking_in_vain_took_are_counted_by_type_and_by_query():
+    text = "order 600 123 456, mail ana@x.es"
+    given_frames, made = imported(
+        [("a", 6, 17, "PHONE_NUMBER", 0.4), ("a", 24, 32, "EMAIL_ADDRESS", 1.0), ("b", 0, 5, "PHONE_NUMBER", 0.4)],
+        a=text,
+        b="12345",
+    )
+    shown = evidence(
+        [
+            ("q1", "e1", "a", [6, 7, 8], False, "masked"),
+            ("q1", "e2", "a", [10, 11], False, "masked"),
+            ("q2", "e1", "a", [24, 25], False, "policy"),
+            ("q3", "e1", "a", [6, 7], False, "masked"),
+            ("q3", "e1", "b", [0, 1], True, "ok"),
+            ("q4", "e1", "b", [0, 1], False, "masked"),
+        ]
+    )
+    labels = {"a": [(24, 32, "EMAIL_ADDRESS")]}
+    config = CONFIG(**{"import": True})
+    rows = measure({**given_frames, **made, **shown}, gold_of(labels, {"a": text}), config, Settings())
+    assert costs(rows, "PHONE_NUMBER") == {
+        ("over_redacted_units", "labelled"): (2, "scored"),
+        ("over_redacted_queries", "labelled"): (1, "scored"),
+        ("over_redacted_units", "unlabelled"): (1, "scored"),
+        ("over_redacted_queries", "unlabelled"): (1, "scored"),
+    }
+    assert {value for value, _ in costs(rows, "EMAIL_ADDRESS").values()} == {0}
+    assert costs(rows, "all") == costs(rows, "PHONE_NUMBER")
+    rows = measure({**given_frames, **made}, gold_of(labels, {"a": text}), config, Settings())
+    assert set(costs(rows, "PHONE_NUMBER").values()) == {(None, "no_gold")}
 
 
 def test_without_labels_nothing_is_judged():
