@@ -65,12 +65,12 @@ def cer(reference: str, output: str, form: str = "nfc+ws") -> Measured:
 
     Both empty: 0. Only the reference empty: no value, `empty_reference`, and the number of inserted characters.
     """
-    return _error_rate(normalise(reference, form), normalise(output, form))
+    return _error_rate(_characters(reference, form), _characters(output, form))
 
 
 def wer(reference: str, output: str, form: str = "nfc+ws") -> Measured:
     """Word error rate: as `cer` over words split at white space."""
-    return _error_rate(normalise(reference, form).split(), normalise(output, form).split())
+    return _error_rate(_words(reference, form), _words(output, form))
 
 
 def coverage(reference: str, output: str, form: str = "nfc+ws") -> Coverage:
@@ -78,7 +78,7 @@ def coverage(reference: str, output: str, form: str = "nfc+ws") -> Coverage:
 
     "In order" counts the longest common subsequence: unlike the hits of a least-edit alignment it is one number.
     """
-    expected, found = normalise(reference, form).split(), normalise(output, form).split()
+    expected, found = _words(reference, form), _words(output, form)
     matched = LCSseq.similarity(expected, found)
     shared = (Counter(expected) & Counter(found)).total()
     return Coverage(
@@ -87,6 +87,16 @@ def coverage(reference: str, output: str, form: str = "nfc+ws") -> Coverage:
         word_precision=_share(shared, len(found), "empty_output"),
         word_recall=_share(shared, len(expected), "empty_reference", inserted=len(found)),
     )
+
+
+def _words(text: str, form: str) -> list[str]:
+    """Words of the normalised text. White space parts them whatever its length, so it need not be levelled first."""
+    return normalise(text, "nfc" if form == "nfc+ws" else form).split()
+
+
+def _characters(text: str, form: str) -> str:
+    """The normalised text; under `nfc+ws` its words joined, which is the same and takes a third of the time."""
+    return " ".join(_words(text, form)) if form == "nfc+ws" else normalise(text, form)
 
 
 def _error_rate(reference: str | list[str], output: str | list[str]) -> Measured:

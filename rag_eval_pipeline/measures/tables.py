@@ -20,6 +20,8 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import cdist
 
+from rag_eval_pipeline.measures.metric import Unmeasured
+
 if TYPE_CHECKING:
     from lxml.html import HtmlElement
 
@@ -51,7 +53,8 @@ class TableScore:
 
     Attributes:
         value: 1 − distance / size of the larger; can go below 0 on odd tables.
-        status: scored | both_empty | unreadable_table | missing_table | spurious.
+        status: scored | both_empty | unreadable_table | missing_table, which are 0 or 1; too_large, whose value means
+            nothing (`match_tables` alone gives it).
         invalid_spans: spans that were no number, in both.
     """
 
@@ -61,6 +64,8 @@ class TableScore:
 
 
 MISSING = TableScore(0.0, "missing_table")
+MAX_PAIRS = 25_000_000
+"""Pairs of nodes that are compared at most, since some matrices of that size are held: about 600 rows of 8 cells in both."""
 
 
 def teds(gold_html: str, pred_html: str, structure_only: bool = False, lenient: bool = False) -> float:
@@ -80,6 +85,9 @@ def table_score(gold_html: str, pred_html: str, structure_only: bool = False, le
 
     Returns:
         1 (`both_empty`) where neither table has a descendant; 0 (`unreadable_table`) where a text has no table.
+
+    Raises:
+        Unmeasured: `too_large`, two different tables of more than `MAX_PAIRS` pairs of nodes.
     """
     gold, pred = (table_tree(html, structure_only, lenient) for html in (gold_html, pred_html))
     if gold is None or pred is None:
@@ -91,6 +99,8 @@ def match_tables(
     gold: Sequence[str], pred: Sequence[str], structure_only: bool = False, lenient: bool = False
 ) -> tuple[list[tuple[int | None, TableScore]], list[int]]:
     """The assignment of read tables to reference tables with the largest sum of TEDS.
+
+    A pair that is `too_large` counts 0 in the sum.
 
     Returns:
         Per reference table (in order) the number of its counterpart and their score, or (None, `missing_table`, 0); and
@@ -111,7 +121,12 @@ def match_tables(
 
 
 def _scored(gold: TableTree | None, pred: TableTree | None) -> TableScore:
-    return TableScore(0.0, "unreadable_table") if gold is None or pred is None else _compared(gold, pred)
+    if gold is None or pred is None:
+        return TableScore(0.0, "unreadable_table")
+    try:
+        return _compared(gold, pred)
+    except Unmeasured as reason:
+        return TableScore(0.0, reason.reason)
 
 
 def _compared(gold: TableTree, pred: TableTree) -> TableScore:
@@ -119,7 +134,17 @@ def _compared(gold: TableTree, pred: TableTree) -> TableScore:
     size = max(gold.size, pred.size)
     if size == 0:
         return TableScore(1.0, "both_empty", flagged)
+    if _equal(gold, pred):
+        return TableScore(1.0, "scored", flagged)
+    if len(gold.kinds) * len(pred.kinds) > MAX_PAIRS:
+        raise Unmeasured(
+            "too_large", f"tables of {len(gold.kinds)} and {len(pred.kinds)} nodes are too large to compare"
+        )
     return TableScore(1.0 - tree_distance(pred, gold) / size, "scored", flagged)
+
+
+def _equal(a: TableTree, b: TableTree) -> bool:
+    return a.kinds == b.kinds and a.contents == b.contents and np.array_equal(a.leftmost, b.leftmost)
 
 
 # Trees
@@ -282,7 +307,7 @@ def _kernel() -> Callable[..., float]:
     """The recurrence, compiled; numba is loaded here and not with the package."""
     from numba import njit
 
-    return njit(cache=True)(_zhang_shasha)  # type: ignore[no-any-return]
+    return njit(cache=True)(_zhang_shasha)
 
 
 def _zhang_shasha(left_a: Any, left_b: Any, roots_a: Any, roots_b: Any, rename: Any) -> float:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
-from rag_eval_pipeline.measures import Unmeasured, cer, coverage, wer
-from rag_eval_pipeline.text.normalise import normalise
+from rag_eval_pipeline.measures import Unmeasured, cer, coverage, fidelity, wer
+from rag_eval_pipeline.text.normalise import FORMS, normalise
 from rag_eval_pipeline_tests.sizes import measured
 
 TEXT = st.text(st.sampled_from("ab é\u00a0\n文e\u0301X.1"), max_size=40) | st.text(max_size=30)
@@ -109,3 +109,11 @@ def indel(a, b):
             else:
                 table[i][j] = 1 + min(table[i - 1][j], table[i][j - 1])
     return table[-1][-1]
+
+
+@measured
+@given(text=st.text() | TEXT | st.text(st.sampled_from("a\x1c\x1f\x85\u00a0\u1680\u200b\u2028\u3000\ufeff e\u0301")))
+def test_characters_and_words_are_those_of_the_normalised_text(text):
+    for form in FORMS:
+        assert fidelity._characters(text, form) == normalise(text, form)
+        assert fidelity._words(text, form) == normalise(text, form).split()

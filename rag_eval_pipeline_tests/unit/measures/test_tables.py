@@ -75,7 +75,9 @@ def drawn_table(rng):
 def changed(rng, table):
     """The same table with a few edits: alike tables try the recurrence harder than strangers."""
     for _ in range(rng.randint(0, 3)):
-        old, new = rng.choice([("td", "th"), (">a", ">bb"), ("</tr><tr>", ""), ("<b>x</b>", "x"), ("colspan", "rowspan")])
+        old, new = rng.choice(
+            [("td", "th"), (">a", ">bb"), ("</tr><tr>", ""), ("<b>x</b>", "x"), ("colspan", "rowspan")]
+        )
         table = table.replace(old, new, 1)
     return table
 

@@ -1,0 +1,1 @@
+"""Verifiers and judges: who says whether claims are supported by evidence."""
