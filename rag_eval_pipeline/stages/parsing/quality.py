@@ -1,4 +1,4 @@
-"""How faithfully text was read: each document against its reference text.
+"""How faithfully documents were read: text against the reference text; tables and structure in the modules beside this one.
 
 A document that could not be read has lost all of its text: it is measured as an empty output and its status says so.
 """
@@ -14,6 +14,7 @@ from rag_eval_pipeline.corpus.gold import Gold
 from rag_eval_pipeline.corpus.settings import Settings
 from rag_eval_pipeline.measures.fidelity import Measured, cer, coverage, wer
 from rag_eval_pipeline.measures.metric import Metric
+from rag_eval_pipeline.stages.parsing import structure_quality, tables_quality
 from rag_eval_pipeline.warehouse.measurement import measurement, measurements
 
 INF = float("inf")
@@ -27,12 +28,14 @@ METRICS: tuple[Metric, ...] = (
     Metric("word_precision", "Words read that are in the reference, in any order / words read", "higher"),
     Metric("word_recall", "Words of the reference that were read, in any order / words of the reference", "higher"),
     Metric("length_ratio", "Characters read / characters expected", "neither", 0, INF),
+    *tables_quality.METRICS,
+    *structure_quality.METRICS,
 )
 UNITS = {"cer": "char", "wer": "word", "length_ratio": "char"}
 
 
 def measure(frames: Mapping[str, pl.DataFrame], gold: Gold, config: Any, settings: Settings) -> pl.DataFrame:
-    """Every metric for every document; `no_gold` where there is no reference text."""
+    """Every metric for every document, and for tables every reference table; `no_gold` where there is no reference."""
     documents = frames["documents"].select("doc_id", "doc_class")
     parsed = frames["parsed"].select("doc_id", "text", "status")
     references = gold.references.select("doc_id", pl.col("text").alias("reference"))
@@ -48,6 +51,9 @@ def measure(frames: Mapping[str, pl.DataFrame], gold: Gold, config: Any, setting
     for row in joined.iter_rows(named=True):
         rows += _fidelity(row)
         rows.append(_length_ratio(row, typical.get(row["doc_class"])))
+    statuses = dict(joined.select("doc_id", "status").iter_rows())
+    rows += tables_quality.table_rows(statuses, frames, gold)
+    rows += structure_quality.structure_rows(statuses, frames, gold)
     return measurements(rows)
 
 

@@ -223,7 +223,9 @@ def _imported(documents: pl.DataFrame, output: pl.DataFrame | None) -> dict[str,
     rows: dict[str, Rows] = {}
     for row in output.iter_rows(named=True):
         try:
-            rows[row["doc_id"]] = _given("import", row).rows()
+            reading = _given("import", row)
+            reading.html = row.get("html")
+            rows[row["doc_id"]] = reading.rows()
         except Refusal as refusal:
             rows[row["doc_id"]] = failed({}, refusal.status, refusal.message)
         except ValueError as error:

@@ -11,11 +11,13 @@ from rag_eval_pipeline.engine.plugins import PluginError
 from rag_eval_pipeline.measures.fidelity import cer
 from rag_eval_pipeline.stages.parsing import ocr, transform
 from rag_eval_pipeline.stages.parsing.quality import METRICS, measure
+from rag_eval_pipeline.stages.parsing.tables import Blocks, ParsedTables
 from rag_eval_pipeline.stages.parsing.transform import ParsingConfig, run
 from rag_eval_pipeline.stages.source.transform import SourceConfig
 from rag_eval_pipeline.stages.source.transform import run as list_documents
 from rag_eval_pipeline.warehouse.measurement import ROW
 from rag_eval_pipeline.warehouse.runtime import Runtime
+from rag_eval_pipeline.warehouse.table import conform
 from rag_eval_pipeline_tests.unit.stages import documents as made
 from rag_eval_pipeline_tests.unit.stages.test_source import files
 
@@ -252,10 +254,16 @@ def quality(parsed, references):
     rows = [(doc_id, *found) for doc_id, found in parsed.items()]
     frame = pl.DataFrame(rows, schema=["doc_id", "text", "status"], orient="row")
     gold = Gold(references=pl.DataFrame(list(references.items()), schema=SCHEMAS["references"], orient="row"))
-    rows = measure({"documents": documents, "parsed": frame}, gold, ParsingConfig(), Settings())
+    frames = {
+        "documents": documents,
+        "parsed": frame,
+        "blocks": conform(Blocks, []),
+        "parsed_tables": conform(ParsedTables, []),
+    }
+    rows = measure(frames, gold, ParsingConfig(), Settings())
     assert dict(rows.schema) == ROW
     assert set(rows["metric"]) == {metric.name for metric in METRICS}
-    assert rows.height == 9 * len(parsed)
+    assert rows.height == (len(METRICS) + 2) * len(parsed)  # cer and wer in two forms
     return {(row["item_id"], row["metric"], row["params"]): (row["value"], row["status"]) for row in rows.to_dicts()}
 
 
@@ -289,5 +297,7 @@ def test_an_empty_version_measures_nothing():
     frames = {
         "documents": pl.DataFrame(schema={"doc_id": pl.String, "doc_class": pl.String}),
         "parsed": pl.DataFrame(schema={"doc_id": pl.String, "text": pl.String, "status": pl.String}),
+        "blocks": conform(Blocks, []),
+        "parsed_tables": conform(ParsedTables, []),
     }
     assert measure(frames, Gold(), ParsingConfig(), Settings()).is_empty()
