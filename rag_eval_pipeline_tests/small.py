@@ -14,6 +14,8 @@ QUICK = {
     "pii": None,
 }
 """No encoder and no presidio: what a test of the house needs, not of these rooms."""
+UNPRICED: dict = {"ledger": {"repairs": "off"}}
+"""Repairs run the pipeline many times over; tests that need them say so."""
 
 
 def text_of(number: int, subject: str) -> str:
@@ -68,7 +70,7 @@ def write_corpus(
     gold = corpora / corpus / "gold"
     write_jsonl(gold / "queries.jsonl", queries)
     write_jsonl(gold / "evidence.jsonl", evidence)
-    body = {"languages": ["en"], "pipeline": pipeline if pipeline is not None else QUICK, **settings}
+    body = {"languages": ["en"], "pipeline": pipeline if pipeline is not None else QUICK, **UNPRICED, **settings}
     (corpora / corpus / "corpus.yaml").write_text(json.dumps(body), "utf-8")  # JSON is YAML
     return folder
 
@@ -121,6 +123,6 @@ def write_mixed(corpora: Path, pipeline: dict, corpus: str = "mixed", **settings
     write_jsonl(
         gold / "principals.jsonl", [{"principal": "ada", "tenant": "red"}, {"principal": "bob", "tenant": "blue"}]
     )
-    body = {"languages": ["en"], "pipeline": pipeline, **settings}
+    body = {"languages": ["en"], "pipeline": pipeline, **UNPRICED, **settings}
     (corpora / corpus / "corpus.yaml").write_text(json.dumps(body), "utf-8")
     return folder

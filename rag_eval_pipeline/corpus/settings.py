@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+
+from rag_eval_pipeline.text.entities import EXTRA_MODEL, missing_model
 
 Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$")]
 LAYERS = ("pipeline", "evaluate", "ledger", "gates", "publish")
@@ -54,12 +56,22 @@ class Evaluate(Section):
 
 
 class Ledger(Section):
-    """When an output holds a piece of evidence."""
+    """When an output holds a piece of evidence, and how far causes are priced."""
 
     min_similarity: float = Field(default=0.6, gt=0, le=1)
     hold: float = Field(default=0.9, gt=0, le=1)
     normalise: Literal["none", "nfc", "nfc+ws", "nfc+ws+casefold"] = "nfc+ws"
     entities: Literal["off", "spacy"] = "off"
+    repairs: Literal["off", "single", "shapley"] = "single"
+    entity_models: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _models(self) -> Ledger:
+        if self.entities == "spacy":
+            for language, model in (self.entity_models or {"en": EXTRA_MODEL}).items():
+                if why := missing_model(language, model):
+                    raise ValueError(why)
+        return self
 
 
 class Rule(Section):
@@ -72,8 +84,14 @@ class Rule(Section):
     slice: dict[str, str] = Field(default_factory=dict)
     min: float | None = None
     max: float | None = None
-    max_drop: float | None = None
-    max_rise: float | None = None
+    max_drop: float | None = Field(default=None, ge=0)
+    max_rise: float | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _some_limit(self) -> Rule:
+        if (self.min, self.max, self.max_drop, self.max_rise) == (None, None, None, None):
+            raise ValueError("a rule needs a limit: min, max, max_drop or max_rise")
+        return self
 
 
 class Gates(Section):

@@ -12,6 +12,8 @@ from typing import Any
 import polars as pl
 
 from rag_eval_pipeline.attribution import evaluate as attribution
+from rag_eval_pipeline.attribution.repairs.evaluate import repairs
+from rag_eval_pipeline.attribution.repairs.tables import StageRepairs
 from rag_eval_pipeline.attribution.tables import (
     EvidenceAnchors,
     EvidenceFate,
@@ -22,11 +24,14 @@ from rag_eval_pipeline.attribution.tables import (
 )
 from rag_eval_pipeline.engine.kills import reached
 from rag_eval_pipeline.measures.metric import Metric
-from rag_eval_pipeline.release.redaction import PiiTerms, pii_terms
+from rag_eval_pipeline.release.compared import COMPARED
+from rag_eval_pipeline.release.redaction import PiiPlaces, PiiTerms, personal
 from rag_eval_pipeline.release.scorecard import Scorecard, scorecard
 from rag_eval_pipeline.stages.graph import PRODUCER, STAGES
+from rag_eval_pipeline.stages.parsing.spans import FidelitySpans, fidelity_spans
 from rag_eval_pipeline.stages.stage import Stage
 from rag_eval_pipeline.stages.subject import Subject, quality_table
+from rag_eval_pipeline.warehouse.store import IdKind
 from rag_eval_pipeline.warehouse.table import Table, name_of
 
 PHASES = ("ingest", "prepare", "index", "retrieve", "answer", "release")
@@ -101,20 +106,27 @@ MEASURED = tuple(stage for stage in STAGES if stage.has_quality)
 QUALITY: tuple[Evaluated, ...] = tuple(_quality(stage) for stage in MEASURED)
 
 
+def _fidelity(subject: Subject) -> dict[str, pl.DataFrame]:
+    frames = {name: subject.frame(name) for name in ("parsed", "blocks")}
+    return {"fidelity_spans": fidelity_spans(frames, subject.version.gold.references)}
+
+
 def _scorecard(subject: Subject) -> dict[str, pl.DataFrame]:
     measured = pl.concat([subject.kept(f"{stage.name}_quality") for stage in MEASURED])
     metrics = [metric for stage in MEASURED for metric in metrics_of(stage.name)]
-    return {"scorecard": scorecard(measured, metrics, subject.version.settings.evaluate.slices)}
+    clusters = subject.version.gold.queries.select("query_id", "cluster_id")
+    return {"scorecard": scorecard(measured, metrics, subject.version.settings.evaluate.slices, clusters)}
 
 
 EVALUATED: tuple[Evaluated, ...] = (
     Evaluated(
         name="pii_terms",
         phase="prepare",
-        description="Every personal string, predicted or labelled: what must not be seen outside the working store.",
-        reads=("cleaned", "pii_spans"),
-        writes=(PiiTerms,),
-        run=pii_terms,
+        description="Every personal string, predicted or labelled, and where they stand in each text: what must not be "
+        "seen outside the working store.",
+        reads=("parsed", "cleaned", "masked", "pii_spans"),
+        writes=(PiiTerms, PiiPlaces),
+        run=personal,
     ),
     Evaluated(
         name="evidence",
@@ -123,6 +135,15 @@ EVALUATED: tuple[Evaluated, ...] = (
         reads=("documents", "parsed", "blocks", "cleaned", "dedup", "masked", "pii_spans", "chunks"),
         writes=(EvidenceUnits, EvidenceAnchors, EvidencePieces),
         run=attribution.evidence,
+    ),
+    Evaluated(
+        name="fidelity",
+        phase="ingest",
+        description="Where each document was read worst: offsets, page, kind and size of the spans that differ from its "
+        "reference text. Never text itself.",
+        reads=("parsed", "blocks"),
+        writes=(FidelitySpans,),
+        run=_fidelity,
     ),
     *QUALITY,
     Evaluated(
@@ -135,9 +156,18 @@ EVALUATED: tuple[Evaluated, ...] = (
         run=attribution.attribute,
     ),
     Evaluated(
+        name="repairs",
+        phase="answer",
+        description="What each cause cost: the recall that comes back when a stage's output is repaired by gold and all "
+        "that follows is run again; alone, on top of all others, and as a fair share.",
+        reads=(*EVIDENCE, *(table for stage in STAGES for table in stage.tables), "evidence_fate"),
+        writes=(StageRepairs,),
+        run=repairs,
+    ),
+    Evaluated(
         name="scorecard",
         phase="release",
-        description="Every measure's mean, counts by status and bounds, over all items and by slice.",
+        description="Every measure's mean with its interval, counts by status and bounds, over all items and by slice.",
         reads=tuple(f"{stage.name}_quality" for stage in MEASURED),
         writes=(Scorecard,),
         run=_scorecard,
@@ -147,8 +177,18 @@ EVALUATED: tuple[Evaluated, ...] = (
 
 def schemas() -> dict[str, type[Table]]:
     """Every table's declaration, by name."""
-    everything: list[Any] = [*STAGES, *EVALUATED]
+    everything: list[Any] = [*STAGES, *EVALUATED, *COMPARED]
     return {name_of(table): table for step in everything for table in step.writes}
+
+
+def kinds() -> dict[str, IdKind]:
+    """Which id every table is stored under."""
+    groups: tuple[tuple[IdKind, Any], ...] = (
+        ("pipeline_id", STAGES),
+        ("evaluation_id", EVALUATED),
+        ("comparison_id", COMPARED),
+    )
+    return {name: kind for kind, steps in groups for step in steps for name in step.tables}
 
 
 def evaluate(step: Evaluated, subject: Subject) -> tuple[list[Any], bool]:

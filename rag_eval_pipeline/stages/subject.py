@@ -30,14 +30,19 @@ from rag_eval_pipeline.warehouse.fingerprint import (
 )
 from rag_eval_pipeline.warehouse.home import Home
 from rag_eval_pipeline.warehouse.manifests import Manifests
-from rag_eval_pipeline.warehouse.measurement import Measurements
+from rag_eval_pipeline.warehouse.measurement import Measurements, document_of_table
 from rag_eval_pipeline.warehouse.memo import Memo, digest
 from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline.warehouse.store import Store, Stored
 from rag_eval_pipeline.warehouse.table import Table, conform, name_of, table
 
-MEASURING = ("rag_eval_pipeline.attribution.ledger", "rag_eval_pipeline.attribution.units")
-"""Modules above the stages whose code decides an evaluation's figures; named, not imported: arrows only go down."""
+MEASURING = (
+    "rag_eval_pipeline.attribution.ledger",
+    "rag_eval_pipeline.attribution.units",
+    "rag_eval_pipeline.attribution.repairs.evaluate",
+    "rag_eval_pipeline.stages.parsing.spans",
+)
+"""Modules beside the quality of rooms whose code decides an evaluation's figures; named, not imported: most stand above."""
 
 
 class NotMaterializedError(LookupError):
@@ -111,7 +116,29 @@ class Subject:
     @cached_property
     def fingerprints(self) -> dict[str, str]:
         """Stage -> hash of its code, config, libraries and models: all that decides its output but its inputs."""
-        return {stage.name: self._fingerprint(stage) for stage in STAGES}
+        return {name: digest(deciding) for name, deciding in self._deciding.items()}
+
+    @cached_property
+    def _deciding(self) -> dict[str, dict[str, Any]]:
+        return {stage.name: self._decides(stage) for stage in STAGES}
+
+    @cached_property
+    def parts(self) -> dict[str, dict[str, str]]:
+        """Stage -> hash of each part of what decides its output, so that two evaluations can say which part changed.
+
+        Parts: `config` (its own and what it shares), `code` (ours, the user's classes, libraries), `model` (checksums,
+        engines), and `input:<name>` for each outside input.
+        """
+        parts: dict[str, dict[str, str]] = {}
+        for stage in STAGES:
+            decides = self._deciding[stage.name]
+            parts[stage.name] = {
+                "config": digest([decides["config"], decides["shared"]]),
+                "code": digest([decides[name] for name in ("code", "plugins", "libraries", "engine")]),
+                "model": digest(decides["identity"]),
+                **{f"input:{name}": self._input_hash(name) or "" for name in stage.inputs},
+            }
+        return parts
 
     @cached_property
     def ids(self) -> dict[str, str]:
@@ -131,18 +158,18 @@ class Subject:
     @cached_property
     def evaluation_id(self) -> str:
         """What decides every figure: key, tables, gold, how it is measured, and the code that measures."""
+        return digest({"key": self.key.text, "ids": self.ids, "gold": self.version.gold.hash, **self.measuring})[:16]
+
+    @cached_property
+    def measuring(self) -> dict[str, Any]:
+        """How it is measured: the settings, and the code of measures and ledger."""
         rooms = [f"rag_eval_pipeline.stages.{stage.name}.quality" for stage in STAGES if stage.has_quality]
         settings = self.version.settings
-        return digest(
-            {
-                "key": self.key.text,
-                "ids": self.ids,
-                "gold": self.version.gold.hash,
-                "evaluate": settings.evaluate.model_dump(mode="json"),
-                "ledger": settings.ledger.model_dump(mode="json"),
-                "code": code_fingerprint([*rooms, *MEASURING]),
-            }
-        )[:16]
+        return {
+            "evaluate": settings.evaluate.model_dump(mode="json"),
+            "ledger": settings.ledger.model_dump(mode="json"),
+            "code": code_fingerprint([*rooms, *MEASURING]),
+        }
 
     def runtime(self) -> Runtime:
         """What a transform may use."""
@@ -227,7 +254,14 @@ class Subject:
         documents = self.frame("documents").select(
             pl.lit("document").alias("item_type"), pl.col("doc_id").alias("item_id"), "doc_class", "language"
         )
-        slices = pl.concat([queries, documents], how="diagonal")
+        tables = (
+            rows.filter(pl.col("item_type") == "table")
+            .select("item_type", "item_id", doc_id=document_of_table(pl.col("item_id")))
+            .unique()
+            .join(documents.rename({"item_id": "doc_id"}).drop("item_type"), on="doc_id")
+            .drop("doc_id")
+        )
+        slices = pl.concat([queries, documents, tables], how="diagonal")
         full = rows.join(slices, on=["item_type", "item_id"], how="left").with_columns(
             pl.lit(self.key.subject).alias("corpus_version"),
             pl.lit(self.key.pipeline).alias("pipeline"),
@@ -258,21 +292,19 @@ class Subject:
             )
         return self.store.read(stored)
 
-    def _fingerprint(self, stage: Stage) -> str:
+    def _decides(self, stage: Stage) -> dict[str, Any]:
         config = self.configs[stage.name]
         dumped = config.model_dump(mode="json", by_alias=True)
         room = f"rag_eval_pipeline.stages.{stage.name}"
-        return digest(
-            {
-                "config": dumped,
-                "shared": {name: self.configs[name].model_dump(mode="json", by_alias=True) for name in stage.shares},
-                "code": code_fingerprint([f"{room}.transform", f"{room}.tables"]),
-                "plugins": {path: plugin_fingerprint(path) for path in sorted(_import_paths(dumped))},
-                "libraries": library_versions(stage.libraries),
-                "identity": identity(stage, config),
-                "engine": ENGINE_VERSION,
-            }
-        )
+        return {
+            "config": dumped,
+            "shared": {name: self.configs[name].model_dump(mode="json", by_alias=True) for name in stage.shares},
+            "code": code_fingerprint([f"{room}.transform", f"{room}.tables"]),
+            "plugins": {path: plugin_fingerprint(path) for path in sorted(_import_paths(dumped))},
+            "libraries": library_versions(stage.libraries),
+            "identity": identity(stage, config),
+            "engine": ENGINE_VERSION,
+        }
 
     def _input_hash(self, name: str) -> str | None:
         table_name, _, column = name.partition(".")

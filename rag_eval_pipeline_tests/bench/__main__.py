@@ -5,17 +5,20 @@ import os
 import platform
 import sys
 
-from rag_eval_pipeline_tests.bench import cases
+from rag_eval_pipeline_tests.bench import cases, ledger, parsing
 from rag_eval_pipeline_tests.bench.timing import Result, table
 
 CASES = {
     "ranking": cases.ranking,
     "cer": cases.error_rate,
+    "pages": parsing.pages,
+    "tables": parsing.tables,
     "exact": cases.exact,
     "signatures": cases.signatures,
     "anchoring": cases.anchoring,
     "memo": cases.memoised,
     "ledger": cases.ledger,
+    "large_ledger": ledger.large,
 }
 
 

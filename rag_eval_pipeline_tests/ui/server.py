@@ -32,10 +32,8 @@ class Server:
     def ask(self, query: str, **variables: Any) -> dict[str, Any]:
         """One GraphQL request."""
         body = json.dumps({"query": query, "variables": variables}).encode()
-        request = urllib.request.Request(  # noqa: S310
-            f"{self.url}/graphql", body, {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+        request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
             found = json.load(answer)
         assert "errors" not in found, found["errors"]
         return dict(found["data"])
@@ -62,7 +60,7 @@ def serve(home: Path) -> Iterator[Server]:
     }
     command = [sys.executable, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(port), "-w", "workspace.yaml"]
     with log.open("w") as output:
-        process = subprocess.Popen(  # noqa: S603
+        process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
     server = Server(f"http://127.0.0.1:{port}", home, log)

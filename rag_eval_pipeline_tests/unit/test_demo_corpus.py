@@ -109,7 +109,8 @@ def test_personal_data_is_labelled_exactly(version, references):
 
 def test_no_personal_data_stands_in_queries_titles_or_claims(version):
     texts = [*version.gold.queries["text"], *version.files["title"], *version.gold.claims["text"]]
-    assert [text for text in texts if re.search(r"@|\+\d\d", text)] == []
+    # October's order codes ("cover@cota.example.es") look like addresses and are none: that is the planted fault.
+    assert [text for text in texts if re.search(r"@(?!cota\.example\.es)|\+\d\d", text)] == []
 
 
 def test_boilerplate_and_quotes_do_not_overlap(version, references):

@@ -15,6 +15,7 @@ from rag_eval_pipeline.corpus.lines import GOLD_LINES, OUTPUT_LINES, DocumentLin
 from rag_eval_pipeline.corpus.outputs import KNOWN as KNOWN_OUTPUTS
 from rag_eval_pipeline.corpus.predicates import OPERATORS, validate_predicate
 from rag_eval_pipeline.corpus.settings import Evaluate, Gates, Ledger, Publish, Rule, Settings
+from rag_eval_pipeline.release.compared import COMPARED
 from rag_eval_pipeline.release.evaluated import EVALUATED, metrics_of, schemas
 from rag_eval_pipeline.release.redaction import TERMS
 from rag_eval_pipeline.release.scorecard import Scorecard
@@ -197,7 +198,7 @@ def test_every_column_of_the_scorecard_and_every_stage_and_table_is_documented()
     for stage in STAGES:
         cells = rows(section("architecture", "The graph"))[stage.name]
         assert (cells[0], cells[1], cells[3]) == (stage.phase, ", ".join(stage.reads) or "–", ", ".join(stage.tables))
-    for step in EVALUATED:
+    for step in (*EVALUATED, *COMPARED):
         assert all(name in house or name.endswith("_quality") for name in step.tables), step.name
 
 
