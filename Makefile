@@ -26,7 +26,7 @@ test: $(STAMP) ## unit tests and one small end to end
 	@RAG_EVAL_ENCODER_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not full" rag_eval_pipeline_tests
 
 verify: $(STAMP) ## everything at full size: generated inputs, kills, browser, benchmarks' figures
-	@RAG_EVAL_PROFILE=full $(BIN)/python -m pytest rag_eval_pipeline_tests
+	@RAG_EVAL_PROFILE=full RAG_EVAL_ENCODER_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile rag_eval_pipeline_tests
 
 lint: $(STAMP) ## ruff, types, import contracts
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

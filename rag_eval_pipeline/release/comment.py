@@ -63,8 +63,13 @@ def _verdict(told: dict[str, Any]) -> list[str]:
             f"Since {plain(change['against'])}: **{signed(row['delta'])}**{between}; {row['newly_lost']} newly lost, "
             f"{row['recovered']} recovered."
         )
+    gate = told["gate"]
+    lines += ["", f"Release gate: **{gate['verdict'].replace('_', ' ')}**"]
+    lines += [f"- not decided: {plain(reason)}" for reason in gate["refusals"]]
     lines += [
-        f"- {'✓ holds' if rule['passed'] else '✗ **fails**'}: {plain(rule['sentence'])}" for rule in told["rules"]
+        f"- {'✓' if f['verdict'] == 'pass' else '✗'} {f['verdict'].replace('_', ' ')}: {plain(f['figure'])} "
+        f"{plain(f['limit'])}: {plain(f['why'])}"
+        for f in gate["findings"]
     ]
     return lines
 

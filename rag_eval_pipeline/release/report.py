@@ -27,11 +27,10 @@ from markupsafe import Markup, escape
 from rag_eval_pipeline.attribution.order import AFTER, STAGES
 from rag_eval_pipeline.attribution.regressions import version_diff
 from rag_eval_pipeline.attribution.story import why
-from rag_eval_pipeline.corpus.settings import Settings
-from rag_eval_pipeline.release.checks import verdict
+from rag_eval_pipeline.corpus.faults import CorpusError
+from rag_eval_pipeline.release import gating
 from rag_eval_pipeline.release.comparing import baseline
-from rag_eval_pipeline.release.evaluated import MEASURED, metrics_of
-from rag_eval_pipeline.release.gates import Measured
+from rag_eval_pipeline.release.evaluated import MEASURED
 from rag_eval_pipeline.release.pictures import STYLE, colour_of, flow_picture, waterfall_picture
 from rag_eval_pipeline.release.pictures.waterfall import given_back, signed
 from rag_eval_pipeline.release.reading import Evaluation
@@ -191,7 +190,7 @@ def waterfall_rows(evaluation: Evaluation, retriever: str, k: int) -> list[dict[
 
 
 def headline(evaluation: Evaluation) -> dict[str, Any]:
-    """What a reader is to know first: recall with its interval, what was lost most, rules, and the change since the baseline."""
+    """What a reader is to know first: recall with its interval, what was lost most, the gate, and the change since the baseline."""
     retriever, k = served(evaluation)
     rows = waterfall_rows(evaluation, retriever, k)
     first = rows[0] if rows else dict.fromkeys(("recall", "n_units", "n_queries", "n_ineligible"), 0)
@@ -213,7 +212,7 @@ def headline(evaluation: Evaluation) -> dict[str, Any]:
         "worst": [{"stage": row["stage"], "units": row["lost_units"], "recall": row["lost_recall"]} for row in worst],
         "unseen": list(rows[0]["unseen_stages"] or []) if rows else [],
         "books_ok": all(row["books_ok"] for row in rows),
-        "rules": rules(evaluation),
+        "gate": gate_of(evaluation),
         "change": change(evaluation, retriever, k),
     }
 
@@ -230,20 +229,20 @@ def _interval(evaluation: Evaluation, retriever: str, k: int) -> tuple[float | N
     return (found["mean_low"][0], found["mean_high"][0]) if found.height == 1 else (None, None)
 
 
-def rules(evaluation: Evaluation) -> list[dict[str, Any]]:
-    """The absolute rules of corpus.yaml's gates, each with what was found."""
-    wanted = [
-        rule for rule in Settings(**evaluation.manifest.config).gates.rules if (rule.min, rule.max) != (None, None)
-    ]
-    found = []
-    for stage in MEASURED:
-        names = {metric.name for metric in metrics_of(stage.name)}
-        for rule in wanted:
-            if rule.metric in names:
-                measured = Measured(evaluation.frame(f"{stage.name}_quality"), evaluation.served, {})
-                passed, sentence = verdict(rule, measured)
-                found.append({"passed": passed, "sentence": sentence})
-    return found
+def gate_of(evaluation: Evaluation) -> dict[str, Any]:
+    """What the release gate says of the evaluation: verdict, findings that decide it first, and what to do."""
+    try:
+        gated = gating.gate(evaluation.home, evaluation.manifest.key, evaluation_id=evaluation.manifest.evaluation_id)
+    except CorpusError as error:
+        reason = f"corpus.yaml is wrong now, so nobody knows the rules: {error}"
+        return {"verdict": "missing_evidence", "findings": [], "refusals": [reason], "steps": [], "baseline": ""}
+    return {
+        "verdict": gated.decision.verdict,
+        "findings": gating.findings(gated).to_dicts(),
+        "refusals": list(gated.decision.refusals),
+        "steps": gating.what_to_do(gated),
+        "baseline": gated.baseline,
+    }
 
 
 def repairs_of(evaluation: Evaluation, retriever: str, k: int) -> dict[str, dict[str, Any]]:

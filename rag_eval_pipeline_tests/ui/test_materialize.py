@@ -134,8 +134,10 @@ def test_an_assets_page_has_its_description_group_and_checks(server, page, click
 def test_the_waterfall_comes_with_a_picture_a_table_and_numbers(server, clicked):
     (made,) = server.ask(MATERIALIZED, key=["loss_waterfall"])["assetOrError"]["assetMaterializations"]
     kinds = {entry["__typename"] for entry in made["metadataEntries"]}
-    assert {"TableMetadataEntry", "MarkdownMetadataEntry", "FloatMetadataEntry"} <= kinds
-    assert any("data:image/" in (entry.get("mdStr") or "") for entry in made["metadataEntries"])
+    assert {"TextMetadataEntry", "MarkdownMetadataEntry", "FloatMetadataEntry"} <= kinds, kinds
+    pages = [entry.get("mdStr") or "" for entry in made["metadataEntries"]]
+    assert any("data:image/" in page for page in pages)
+    assert any("| stage" in page for page in pages)
 
 
 def test_the_sensor_runs_the_next_version_and_the_schedule_is_on(server, clicked):
