@@ -85,7 +85,7 @@ def _tell(error: Exception) -> int:
         error, KeyError | IndexError | UnicodeError
     )
     if told:
-        errors.print(f"[bold red]error:[/] {plain(error)}", highlight=False, soft_wrap=True)
+        errors.print(f"[bold red]error:[/] {plain(_sentence(error))}", highlight=False, soft_wrap=True)
         return REFUSED
     errors.print(
         f"[bold red]error:[/] a fault of rag-eval itself: {plain(failure_of(error).error)}. Nothing stored is lost. "
@@ -94,6 +94,16 @@ def _tell(error: Exception) -> int:
         soft_wrap=True,
     )
     return BUG
+
+
+def _sentence(error: Exception) -> str:
+    """What an error says; of the system's own about a path ("[Errno 21] …"), what is wrong there and what to do."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return (
+            f"{error.filename2 or error.filename} can't be read or written ({error.strerror.lower()}); name a file in a folder that is "
+            "there and that you may use"
+        )
+    return str(error)
 
 
 def plain(value: object) -> str:

@@ -24,7 +24,7 @@ Frame = Callable[[str], pl.DataFrame]
 def inject(
     key: Annotated[str, typer.Argument(help="a healthy version that is evaluated", show_default=False)],
     seed: Annotated[int, typer.Option(help="other seed, other places")],
-    target: Annotated[str, typer.Option("--as", help="VERSION[#pipeline] of the twin")],
+    target: Annotated[str, typer.Option("--as", help="VERSION or VERSION#pipeline of the twin")],
     faults: Annotated[Path | None, typer.Option(help="YAML: faults: {kind: {rate: 0.1}}; default: every kind")] = None,
     pairs: Annotated[bool, typer.Option("--pairs", help="two kinds on each unit; makes two more twins")] = False,
 ) -> None:
@@ -42,8 +42,10 @@ def inject(
     if faults is not None:
         try:
             wanted = read_faults(yaml.safe_load(faults.read_text("utf-8")))
-        except yaml.YAMLError as error:
-            raise FaultsError(f"{faults} is no YAML ({type(error).__name__})") from None
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+            raise FaultsError(
+                f"{faults} is no YAML in UTF-8 ({type(error).__name__}); write `faults: {{kind: {{rate: 0.1}}}}`"
+            ) from None
     evaluation = Evaluation.latest(home, healthy.text)
     twin = make(
         home,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from rag_eval_pipeline.cli import app, console, plain
+from rag_eval_pipeline.cli import app, console, errors, plain
 from rag_eval_pipeline.warehouse.home import Home
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 NAMED = ("previous", "accepted")
 """Baselines that are no version."""
+UNDECIDED = 2
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow", "missing_evidence": "magenta"}
 
 
@@ -24,7 +25,7 @@ COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow", "missing_ev
 def gate(
     key: Annotated[str, typer.Argument(help="corpus@version or corpus@version#pipeline", show_default=False)],
     baseline: Annotated[
-        str | None, typer.Option(help="previous | accepted | VERSION[#PIPELINE]; default: gates.baseline")
+        str | None, typer.Option(help="previous | accepted | VERSION or VERSION#PIPELINE; default: gates.baseline")
     ] = None,
     allow: Annotated[
         list[str] | None, typer.Option(help="gold | rules | population: decide although the two sides differ in it")
@@ -33,6 +34,7 @@ def gate(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the verdict as JSON.")] = None,
 ) -> None:
     """Decide on a release by the rules of corpus.yaml. Exit code: 0 pass, 1 fail, 2 inconclusive or missing evidence, 64 wrong usage."""
+    from rag_eval_pipeline.corpus.faults import CorpusError
     from rag_eval_pipeline.corpus.keys import Key, KeyNameError
     from rag_eval_pipeline.release import gating
     from rag_eval_pipeline.release.publish import publish
@@ -45,13 +47,21 @@ def gate(
         found = gating.gate(home, parsed.text, baseline, allow or ())
     except (KeyNameError, gating.AllowanceError) as error:
         raise typer.BadParameter(str(error)) from None
+    except CorpusError as error:  # nobody knows the rules: that is no verdict, least of all `fail`
+        errors.print(f"[bold red]error:[/] {plain(error)}", highlight=False, soft_wrap=True)
+        raise typer.Exit(UNDECIDED) from None
     if found.evaluation_id:
         publish(home)
     _print(found)
-    if junit is not None:
-        gating.write(junit, gating.junit(found))
-    if json_file is not None:
-        gating.write(json_file, json.dumps(found.record(), indent=1, ensure_ascii=False))
+    try:
+        if junit is not None:
+            gating.write(junit, gating.junit(found))
+        if json_file is not None:
+            gating.write(json_file, json.dumps(found.record(), indent=1, ensure_ascii=False))
+    except OSError as error:
+        raise typer.BadParameter(
+            f"{error.filename} can't be written ({error.strerror}); name a file that you may write"
+        ) from None
     raise typer.Exit(found.exit_code)
 
 

@@ -188,13 +188,13 @@ def served_cut(evaluation: object, retriever: str | None, k: int | None) -> tupl
 
     assert isinstance(evaluation, Evaluation)
     frame = evaluation.frame("loss_waterfall")
-    chosen = retriever or evaluation.served
+    chosen = evaluation.served if retriever is None else retriever
     if chosen not in frame["retriever"].to_list():
         raise LookupError(
             f"no retriever {chosen!r} in this evaluation; it has {frame['retriever'].unique().sort().to_list()}"
         )
     ks = frame["k"].unique().sort().to_list()
-    cut = k or evaluation.serve_k
+    cut = evaluation.serve_k if k is None else k
     if cut not in ks:
         if k is not None:
             raise LookupError(f"recall was not measured at {k}; evaluate.k has {ks}")

@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rag_eval_pipeline.attribution.order import STAGES
 from rag_eval_pipeline.corpus.keys import Key
+from rag_eval_pipeline.experiments.matrix import BY_NAME
 
 PLANTS, TWIN = "plants.jsonl", "twin.json"
 
@@ -101,28 +103,46 @@ def read_plants(path: Path) -> list[Plant]:
             f"{path} is not there: the manifest of a twin is written by `rag-eval inject`; give another by --manifest"
         )
     plants = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: no UTF-8; the manifest of a twin is written by `rag-eval inject`") from None
+    for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 plants.append(_plant(json.loads(line)))
-            except (TypeError, ValueError, KeyError) as error:
+            except (TypeError, ValueError, LookupError, AttributeError) as error:
+                why = "unknown kind or stage" if isinstance(error, LookupError) else "not the fields of one"
                 raise ValueError(
-                    f"{path}:{number}: no plant ({type(error).__name__}); it is written by inject"
+                    f"{path}:{number}: no plant ({why}); plants are written by `rag-eval inject`: make the twin again, or take "
+                    "the line out"
                 ) from None
     return plants
 
 
 def read_info(folder: Path) -> TwinInfo | None:
-    """How the twin of a manifest's folder was made; None where that is not told."""
+    """How the twin of a manifest's folder was made; None where that is not told.
+
+    Raises:
+        ValueError: the file is there and tells of no twin.
+    """
     path = folder / TWIN
     if not path.is_file():
         return None
-    value = json.loads(path.read_text("utf-8"))
-    return TwinInfo(**{**value, "alone": tuple(value.get("alone", ()))})
+    try:
+        value = json.loads(path.read_text("utf-8"))
+        return TwinInfo(**{**value, "alone": tuple(value.get("alone", ()))})
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(
+            f"{path}: tells of no twin ({type(error).__name__}); it is written by `rag-eval inject`: make the twin again, or "
+            "take the file away to score without it"
+        ) from None
 
 
 def _plant(value: dict[str, Any]) -> Plant:
     value = dict(value)
+    if value.get("kind") not in BY_NAME or value.get("stage") not in STAGES:
+        raise LookupError("unknown kind or stage")
     value["touched"] = tuple((str(query), str(evidence)) for query, evidence in value.get("touched") or ())
     value["span"] = tuple(value["span"]) if value.get("span") else None
     value["retrievers"] = tuple(value["retrievers"]) if value.get("retrievers") is not None else None

@@ -92,11 +92,14 @@ def render(
         seed: of the choice of documents and queries.
 
     Raises:
-        RenderError: an unknown medium, no reference texts, or no library that writes PDFs.
+        RenderError: an unknown medium, a number below 1, no reference texts, or no library that writes PDFs.
         FileExistsError: the target is there.
     """
     if medium not in MEDIA:
         raise RenderError(f"medium {medium!r} is none of {', '.join(MEDIA)}")
+    for name, number in {"chars": chars, "documents": documents, "queries": queries, "dpi": dpi}.items():
+        if number is not None and number < 1:
+            raise RenderError(f"{name}: found {number}; a corpus is printed with at least 1")
     layout = Layout(corpora, target)
     if layout.version.exists():
         raise FileExistsError(f"{target.subject} is there already; choose another name")
@@ -299,7 +302,9 @@ def _pdf(document: Printed, path: Path) -> None:
         from reportlab.pdfbase.ttfonts import TTFont
         from reportlab.pdfgen.canvas import Canvas
     except ImportError:
-        raise RenderError("PDFs are written by reportlab, which is not installed: pip install rag_eval_pipeline[render]") from None
+        raise RenderError(
+            "PDFs are written by reportlab, which is not installed: pip install rag_eval_pipeline[render]"
+        ) from None
     pdfmetrics.registerFont(TTFont("Vera", str(Path(reportlab.__file__).parent / "fonts" / "Vera.ttf")))
     canvas = Canvas(str(path), pagesize=PAGE, invariant=True)
     canvas.setTitle(document.title)

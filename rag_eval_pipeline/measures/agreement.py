@@ -25,6 +25,8 @@ from rag_eval_pipeline.measures.metric import Unmeasured
 from rag_eval_pipeline.measures.shares import Share, share
 
 _STILL = 1e-10
+_LARGEST_LOG = 709.0
+"""Beyond it, e to this power is no double any more."""
 PASSES = frozenset({True, "supported", "pass"})
 Order = Literal["first", "second", "tie"]
 
@@ -86,6 +88,8 @@ def agreement(
     """
     if len(judge) != len(people):
         raise ValueError(f"{len(judge)} judgments for {len(people)} labels; give one each")
+    if clusters is not None and len(clusters) != len(people):
+        raise ValueError(f"{len(clusters)} clusters for {len(people)} labels; give one each")
     kept = [index for index, label in enumerate(people) if label is not None]
     if not kept:
         raise Unmeasured("no_gold")
@@ -227,7 +231,7 @@ def g_eval_score(
     """
     mass: dict[int, float] = dict.fromkeys(scale, 0.0)
     for token, given in probabilities.items():
-        weight = math.exp(given) if logs else given
+        weight = (math.exp(given) if given < _LARGEST_LOG else math.inf) if logs else given
         if not (weight >= 0 and math.isfinite(weight)):
             raise ValueError(f"probability {given} of a token; give probabilities ≥ 0, or logs=True for logarithms")
         rating = token.strip()
@@ -282,6 +286,10 @@ def length_controlled(wins: Sequence[float], lengths: Sequence[float], level: fl
         raise Unmeasured("no_pairs")
     if not ((y >= 0) & (y <= 1)).all():
         raise ValueError("a win is 1, 0, or 0.5 for a tie")
+    if not np.isfinite(difference).all():
+        raise ValueError("lengths: missing or infinite; leave out pairs of which a length is not known")
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, found {level}; 95 % is 0.95")
     scale = math.sqrt(float(np.mean(difference**2)))
     columns = [np.ones_like(y), *([np.tanh(difference / scale)] if scale and np.ptp(difference) else [])]
     beta, spread = firth(np.column_stack(columns), y)

@@ -156,7 +156,7 @@ def nugget_scores(nuggets: Iterable[Mapping[str, Any]], partial: float = 0.5, ok
     Args:
         nuggets: each `vital` (bool) and `assignment`: support, partial_support, not_support, failed.
         partial: value of a partial support; 0 gives the strict scores.
-        okay: weight of a nugget that is not vital.
+        okay: weight of a nugget that is not vital; 0 leaves these out.
 
     Raises:
         ValueError: an assignment has another name.
@@ -168,7 +168,8 @@ def nugget_scores(nuggets: Iterable[Mapping[str, Any]], partial: float = 0.5, ok
             raise ValueError(f"nuggets[{index}]: unknown assignment {name!r}; use one of {', '.join(ASSIGNMENTS)}")
         items.append((partial if name == "partial_support" else ASSIGNMENTS[name], bool(nugget["vital"])))
     vital = share([(value, 1.0) for value, is_vital in items if is_vital], "no_vital_nuggets")
-    return NuggetScores(vital, share([(v, 1.0 if is_vital else okay) for v, is_vital in items], "no_nuggets"))
+    weighted = [(value, 1.0 if is_vital else okay) for value, is_vital in items if is_vital or okay]
+    return NuggetScores(vital, share(weighted, "no_nuggets"))
 
 
 def asserted_without_support(claims: Sequence[str], verdicts: Verdicts | None, outcome: str) -> float:

@@ -96,6 +96,8 @@ def reliability_curve(
 def _given(confidence: Sequence[float | None], correct: Sequence[float | bool]) -> tuple[np.ndarray, np.ndarray]:
     if len(confidence) != len(correct):
         raise ValueError(f"{len(confidence)} confidences for {len(correct)} outcomes; give one each")
+    if any(c is not None and r is None for c, r in zip(confidence, correct, strict=True)):
+        raise ValueError("outcomes: some are missing; leave out items that nobody knows the outcome of")
     pairs = [(c, float(r)) for c, r in zip(confidence, correct, strict=True) if c is not None]
     if not pairs:
         raise Unmeasured("no_confidence")

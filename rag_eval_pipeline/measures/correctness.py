@@ -100,8 +100,7 @@ def numeric_agreement(answer: str, gold: Sequence[str], language: str | None = N
     Raises:
         Unmeasured: `no_gold`; `no_numbers`: no gold answer has any.
     """
-    if not gold:
-        raise Unmeasured("no_gold")
+    _check_gold(gold)
     found = _distinct(quantities(answer, language))
     wanted = [numbers for numbers in (_distinct(quantities(text, language)) for text in gold) if numbers]
     if not wanted:
@@ -125,8 +124,7 @@ def negation_agreement(answer: str, gold: Sequence[str], language: str | None = 
         closeness = _f1(normalise_answer(nearest).split(), words)
         return closeness, float(_denies(nearest, language) == _denies(wanted, language))
 
-    if not gold:
-        raise Unmeasured("no_gold")
+    _check_gold(gold)
     if not has_text(answer):
         return 0.0
     return max(agrees(wanted) for wanted in gold)[1]
@@ -136,11 +134,16 @@ def _denies(text: str, language: str | None) -> bool:
     return any(token.kind == "negation" for token in critical_tokens(text, language))
 
 
-def _best(gold: Sequence[str], score: Callable[[str], float]) -> float:
+def _check_gold(gold: Sequence[str]) -> None:
+    """One string would be read as a gold answer a character."""
     if isinstance(gold, str):
         raise ValueError("gold answers are a list of texts, found one string")
     if not gold:
         raise Unmeasured("no_gold")
+
+
+def _best(gold: Sequence[str], score: Callable[[str], float]) -> float:
+    _check_gold(gold)
     return max(score(wanted) for wanted in gold)
 
 

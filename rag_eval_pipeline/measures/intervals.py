@@ -217,7 +217,7 @@ def _check(values: np.ndarray, bounds: tuple[np.ndarray, np.ndarray]) -> None:
         raise ValueError(f"values must be queries × measures, found {values.ndim} dimensions")
     if np.isinf(values).any():
         raise ValueError("values: infinite; a value that cannot be measured is left out")
-    if (bounds[0] >= bounds[1]).any():
+    if not (bounds[0] < bounds[1]).all():  # NaN is less than nothing
         raise ValueError("low must be less than high")
     slack = 1e-9
     outside = (values < bounds[0] - slack) | (values > bounds[1] + slack)

@@ -269,6 +269,10 @@ def randomisation_tests(
 ) -> np.ndarray:
     """p-values of many measures (items × measures of differences), which share their sign patterns."""
     deltas = np.asarray(deltas, dtype=np.float64)
+    if not np.isfinite(deltas).all():
+        raise ValueError("differences: missing or infinite; leave out items that one side has no value for")
+    if draws < 1:
+        raise ValueError(f"{draws} draws give no p-value; use at least 1, better {DRAWS}")
     codes = cluster_codes(clusters, len(deltas))
     sums = np.zeros((codes.max(initial=-1) + 1, deltas.shape[1]))
     np.add.at(sums, codes, deltas)
@@ -373,7 +377,7 @@ def needed_n(
         power: how often it should pass.
     """
     error = standard_error(interval)
-    if margin + true <= 0:
+    if not margin + true > 0:
         raise ValueError(f"a true difference of {true} lies outside the margin of {margin}: no n shows the contrary")
     if error is None:
         return None

@@ -5,6 +5,7 @@ Here: the form that answer measures give their figures in. Not here: what is cou
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -54,8 +55,13 @@ def share(items: Iterable[tuple[float | None, float]], nothing: str, failed: str
         items: (value in [0, 1] or None, weight > 0).
         nothing: status where there are no items.
         failed: status where there are some and none has a value.
+
+    Raises:
+        ValueError: a value is not finite, or a weight not above 0.
     """
     given = list(items)
+    if not all(math.isfinite(weight) and weight > 0 and math.isfinite(value or 0.0) for value, weight in given):
+        raise ValueError("a share needs finite values and weights above 0; give None where there is no value")
     valued = [(value, weight) for value, weight in given if value is not None]
     above, below = sum(value * weight for value, weight in valued), sum(weight for _, weight in valued)
     expected = sum(weight for _, weight in given)
@@ -112,6 +118,8 @@ def mean_of(values: Iterable[float | str | None], low: float = 0.0, high: float 
     """
     given = list(values)
     numbers = [float(v) for v in given if v is not None and not isinstance(v, str)]
+    if not all(math.isfinite(number) for number in numbers):
+        raise ValueError("a mean needs finite values; give a status or None where there is none")
     statuses = Counter("missing" if v is None else v if isinstance(v, str) else "scored" for v in given)
     if not given:
         return Mean(None, 0, 0, None, None, {})

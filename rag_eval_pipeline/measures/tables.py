@@ -64,6 +64,8 @@ class TableScore:
 
 
 MISSING = TableScore(0.0, "missing_table")
+MAX_LETTERS = 10**11
+"""Product of the characters of both tables' cells that are compared at most: some seconds of edit distances."""
 MAX_PAIRS = 25_000_000
 """Pairs of nodes that are compared at most, since some matrices of that size are held: about 600 rows of 8 cells in both."""
 
@@ -87,7 +89,7 @@ def table_score(gold_html: str, pred_html: str, structure_only: bool = False, le
         1 (`both_empty`) where neither table has a descendant; 0 (`unreadable_table`) where a text has no table.
 
     Raises:
-        Unmeasured: `too_large`, two different tables of more than `MAX_PAIRS` pairs of nodes.
+        Unmeasured: `too_large`, two different tables of more than `MAX_PAIRS` pairs of nodes, or `MAX_LETTERS` of characters.
     """
     gold, pred = (table_tree(html, structure_only, lenient) for html in (gold_html, pred_html))
     if gold is None or pred is None:
@@ -136,7 +138,8 @@ def _compared(gold: TableTree, pred: TableTree) -> TableScore:
         return TableScore(1.0, "both_empty", flagged)
     if _equal(gold, pred):
         return TableScore(1.0, "scored", flagged)
-    if len(gold.kinds) * len(pred.kinds) > MAX_PAIRS:
+    letters = [sum(map(len, set(tree.contents))) for tree in (gold, pred)]
+    if len(gold.kinds) * len(pred.kinds) > MAX_PAIRS or letters[0] * letters[1] > MAX_LETTERS:
         raise Unmeasured(
             "too_large", f"tables of {len(gold.kinds)} and {len(pred.kinds)} nodes are too large to compare"
         )

@@ -31,6 +31,8 @@ WORST_FIRST: tuple[Verdict, ...] = ("fail", "missing_evidence", "inconclusive", 
 """What the whole gate says: the first of these that any rule says."""
 LIMITS = ("min", "max", "max_drop", "max_rise")
 SERIES = ("stage", "retriever", "metric", "unit", "k", "params", "item_type")
+SLICES = ("intent", "language", "doc_class", "answerable", "tags")
+"""What a rule may slice by: facts of queries and documents. A slice by value or status would choose what passes."""
 AGGREGATES = ("corpus", "type", "language")
 """Item types whose value is one figure of many items: it is held against its limit as it is."""
 LEVEL = 0.95
@@ -116,8 +118,8 @@ class Measured:
     clusters: Mapping[str, str]
 
     def unknown(self, rule: Rule) -> list[str]:
-        """Slices of a rule that measurements have no column for."""
-        return sorted(set(rule.slice) - set(self.rows.columns))
+        """Slices of a rule that there are none of."""
+        return sorted(set(rule.slice) - set(SLICES))
 
     def select(self, rule: Rule) -> pl.DataFrame:
         """Rows that a rule speaks of: its metric, and what else it names. Unanswerable queries have no evidence to find."""
@@ -220,7 +222,7 @@ class _Judge:
         if rows.is_empty():
             nothing = "no measurement is what the rule speaks of; look at metric, k, unit, retriever and slice in the view measurements"
             if unknown := self.now.unknown(self.rule):
-                nothing = f"measurements have no slice {', '.join(map(repr, unknown))}; there are intent, language, doc_class, answerable and tags"
+                nothing = f"measurements have no slice {', '.join(map(repr, unknown))}; there are {', '.join(SLICES)}"
             yield from (self._missing(self._label(None), *limit, nothing) for limit in limits)
         for key, series in sorted(rows.group_by(SERIES), key=lambda part: str(part[0])):
             named = dict(zip(SERIES, key, strict=True))

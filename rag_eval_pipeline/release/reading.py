@@ -53,13 +53,21 @@ class Evaluation:
         manifest = Manifests(home.manifests).find(key, evaluation_id)
         if manifest is None:
             raise NoEvaluationError(
-                f"evaluation {evaluation_id} of {key} has no manifest; materialize `evaluation` first"
+                f"there is no manifest of evaluation {evaluation_id} of {key}; `rag-eval evaluations` lists those that there are"
             )
         return cls(home, manifest)
 
     def frame(self, name: str) -> pl.DataFrame:
-        """A table of the evaluation."""
+        """A table of the evaluation.
+
+        Raises:
+            NoEvaluationError: it was made before there was such a table, or stopped before it.
+        """
         if name not in self._frames:
+            if name not in self.manifest.tables:
+                raise NoEvaluationError(
+                    f"evaluation {self.manifest.evaluation_id} has no table {name}; make it by `rag-eval run {self.manifest.key}`"
+                )
             entry = self.manifest.tables[name]
             store = Store(self.home.store)
             self._frames[name] = store.read(

@@ -132,7 +132,7 @@ def test_a_broken_file_of_rules_lets_nothing_pass(home, cli):  # noqa: F811
     path.write_text(whole.replace('"min"', '"mni"'), "utf-8")
     try:
         code, _, err = cli("gate", "small@v1")
-        assert (code, "mni" in err, "Traceback" in err) == (1, True, False)
+        assert (code, "mni" in err, "Traceback" in err) == (2, True, False)
     finally:
         path.write_text(whole, "utf-8")
 

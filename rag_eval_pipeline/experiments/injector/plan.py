@@ -41,9 +41,11 @@ def read_faults(value: Any) -> dict[str, dict[str, float]]:
         if not isinstance(asked, Mapping) or set(asked) - {"rate", "count"} or len(asked) > 1:
             raise FaultsError(f"{name}: write {{rate: 0.1}} or {{count: 3}}")
         for key, number in asked.items():
-            fits = isinstance(number, int | float) and not isinstance(number, bool) and number >= 0
-            if not fits or (key == "rate" and number > 1):
-                raise FaultsError(f"{name}.{key}: found {number!r}; a rate is between 0 and 1, a count is 0 or more")
+            fits = isinstance(number, int if key == "count" else int | float) and not isinstance(number, bool)
+            if not fits or not number >= 0 or (key == "rate" and number > 1):
+                raise FaultsError(
+                    f"{name}.{key}: found {number!r}; a rate is between 0 and 1, a count is a whole number of 0 or more"
+                )
         faults[str(name)] = dict(asked)
     return faults
 

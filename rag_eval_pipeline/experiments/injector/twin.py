@@ -78,6 +78,10 @@ def inject(
     made = _target(healthy, target)
     if made.pipeline != DEFAULT and (home.corpora / made.corpus / "pipelines" / f"{made.pipeline}.yaml").exists():
         raise FileExistsError(f"pipeline {made.pipeline} of {made.corpus} is there already; choose another name")
+    alone = _alone(made) if pairs else ()
+    for key in (made, *alone):  # before anything is written: a half of the twins would be of no use
+        if Layout(home.corpora, key).version.exists():
+            raise FileExistsError(f"{key.subject} is there already; choose another name by --as")
     state = _state(home, healthy, frame)
     wanted = dict(faults) if faults is not None else default_faults()
     left_out = _impossible(state, wanted)
@@ -94,7 +98,6 @@ def inject(
         reasons = "; ".join(f"{kind}: {why}" for kind, why in sorted(left_out.items()))
         raise UnfitError(f"nothing could be planted into {healthy.text}: {reasons or 'no kind was asked for'}")
     plants = _plants(state, plan.faults, whole, pairs)
-    alone = _alone(made) if pairs else ()
     _write(home, state, made, plan.faults, whole)
     for key, half in zip(alone, (plan.faults[0::2], plan.faults[1::2]), strict=False):
         _write(home, state, key, half, [])

@@ -52,6 +52,9 @@ def test_a_faults_file_gives_rates_or_counts():
         {"faults": {"no_such": {}}},
         {"faults": {"cut_quote": {"rate": 2}}},
         {"faults": {"cut_quote": {"count": -1}}},
+        {"faults": {"cut_quote": {"count": float("inf")}}},
+        {"faults": {"cut_quote": {"count": 2.7}}},
+        {"faults": {"cut_quote": {"rate": float("nan")}}},
         {"faults": {"cut_quote": {"rate": True}}},
         {"faults": {"cut_quote": {"rate": 0.1, "count": 3}}},
         {"faults": {"cut_quote": {"share": 0.1}}},
@@ -85,6 +88,23 @@ def test_a_missing_or_broken_manifest_says_what_to_do(tmp_path):
     (tmp_path / "plants.jsonl").write_text('{"kind": 1}\n', "utf-8")
     with pytest.raises(ValueError, match=r"plants\.jsonl:1"):
         read_plants(tmp_path / "plants.jsonl")
+    for line in (
+        '{"plant_id": "a", "kind": "x", "stage": "chunking"}',
+        '{"plant_id": "a", "kind": "cut_quote", "stage": null}',
+    ):
+        (tmp_path / "plants.jsonl").write_text(line, "utf-8")
+        with pytest.raises(ValueError, match=r"plants\.jsonl:1: no plant \(unknown kind or stage\)"):
+            read_plants(tmp_path / "plants.jsonl")
+    (tmp_path / "plants.jsonl").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match="no UTF-8"):
+        read_plants(tmp_path / "plants.jsonl")
+
+
+@pytest.mark.parametrize("text", [b"{", b"[1]", b'{"a": 1}', b"null", b'{"alone": 5}', b"\xff\xfe"])
+def test_what_tells_of_no_twin_is_refused_in_a_sentence(tmp_path, text):
+    (tmp_path / "twin.json").write_bytes(text)
+    with pytest.raises(ValueError, match=r"twin\.json: tells of no twin .*make the twin again"):
+        read_info(tmp_path)
 
 
 def order(scores):

@@ -70,3 +70,11 @@ def test_what_cannot_be_printed_is_refused(corpora):
         render(corpora, Key("small", "v1"), Key("x", "v1"), "docx")
     with pytest.raises(FileExistsError):
         render(corpora, Key("small", "v1"), Key("small", "v1"), "pdf")
+
+
+@pytest.mark.parametrize("wrong", [{"chars": -5}, {"chars": 0}, {"documents": 0}, {"queries": -1}, {"dpi": 0}])
+def test_numbers_below_one_are_refused_before_anything_is_printed(corpora, wrong):
+    (name,) = wrong
+    with pytest.raises(RenderError, match=f"{name}: found {wrong[name]}; .* at least 1"):
+        render(corpora, Key("small", "v1"), Key("none", "v1"), "html", **wrong)
+    assert not (corpora / "none").exists()

@@ -254,3 +254,15 @@ def test_scores_by_class_equal_sklearn(pairs):
         assert found.recall.mean == pytest.approx(r[index])
         assert found.f1.mean == pytest.approx(f[index])
         assert found.f1.low < found.f1.high
+
+
+def test_odd_figures_are_refused_in_a_sentence_and_never_become_nan():
+    with pytest.raises(ValueError, match="0 clusters for 1 labels"):
+        agreement(["pass"], ["pass"], clusters=[])
+    with pytest.raises(ValueError, match="probability 1000"):
+        g_eval_score({"1": 1000}, logs=True)
+    for length in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="lengths: missing or infinite"):
+            length_controlled([1, 0], [length, 1])
+    with pytest.raises(ValueError, match="level must lie between 0 and 1"):
+        length_controlled([1, 0], [5, -5], level=2)

@@ -356,3 +356,19 @@ def test_a_flags_own_precision_and_recall(labels, flagged):
         assert found.precision is None
     assert found.recall == (pytest.approx(recall_score(truth, said)) if any(truth) else None)
     assert found.tp + found.fp + found.fn + found.tn == len(labels)
+
+
+def test_nuggets_without_weight_are_left_out():
+    nuggets = [{"vital": False, "assignment": "support"}]
+    assert nugget_scores(nuggets, okay=0).all.status == "no_nuggets"
+    vital = {"vital": True, "assignment": "not_support"}
+    assert nugget_scores([*nuggets, vital], okay=0).all.value == 0.0
+
+
+def test_a_value_that_is_no_number_makes_no_share_and_no_mean():
+    nan = float("nan")
+    for item in ((nan, 1.0), (0.5, -1.0), (0.5, 0.0), (0.5, nan)):
+        with pytest.raises(ValueError, match="finite values and weights above 0"):
+            share([item], "nothing")
+    with pytest.raises(ValueError, match="finite values"):
+        mean_of([nan])

@@ -122,3 +122,10 @@ def test_what_has_no_confidence_is_left_out_and_nonsense_is_refused(measure):
             measure([0.5], [1], 0)
         with pytest.raises(ValueError, match="unknown binning"):
             measure([0.5], [1], 3, "height")
+
+
+@pytest.mark.parametrize("measure", [ece, brier, reliability_curve])
+def test_an_outcome_that_nobody_knows_is_refused_in_a_sentence(measure):
+    with pytest.raises(ValueError, match="outcomes: some are missing"):
+        measure([0.5, 0.7], [1, None])
+    measure([0.5, None], [1, None])  # left out for its confidence, and its outcome is not asked for

@@ -175,3 +175,11 @@ def test_why_a_query_calls_for_a_refusal():
         "answer",
         None,
     ]
+
+
+@pytest.mark.parametrize("measure", [exact_match, token_f1, numeric_agreement, negation_agreement])
+def test_one_string_is_no_list_of_gold_answers(measure):
+    with pytest.raises(ValueError, match="found one string"):
+        measure("15 EUR", "15 EUR")
+    with pytest.raises(Unmeasured, match="no_gold"):
+        measure("15 EUR", [])

@@ -308,3 +308,9 @@ def test_every_promise_holds_on_all_populations():
     covered = [coverage(population, n, 2_000, 2_000, seed=3) for population in POPULATIONS for n in (20, 50, 200)]
     refused = [type_one(null, n, 2_000, 2_000, seed=3) for null in NULLS for n in (20, 50, 200)]
     assert faults(covered, refused) == []
+
+
+@pytest.mark.parametrize("bounds", [{"low": float("nan"), "high": 1}, {"low": 0, "high": float("nan")}])
+def test_a_bound_that_is_no_number_is_refused_and_no_mean_is_lost_in_it(bounds):
+    with pytest.raises(ValueError, match="low must be less than high"):
+        confidence_interval([0.1, 0.2], **bounds)

@@ -276,3 +276,15 @@ def test_the_test_refuses_a_true_null_as_often_as_it_says(null):
     found = type_one(null, 50, repeats=1_000, draws=1_000)
     assert found.share <= 0.07
     assert found.share_some >= 0.02
+
+
+def test_differences_that_are_no_numbers_and_no_draws_have_no_p_value():
+    for wrong in (float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="missing or infinite"):
+            randomisation_tests(np.array([[wrong], [1.0]]))
+    with pytest.raises(ValueError, match="missing or infinite"):
+        paired_randomisation([float("inf"), 1.0], [1.0, 0.5])
+    with pytest.raises(ValueError, match="0 draws"):
+        paired_randomisation([0.1, 0.2], [0.3, 0.1], draws=0)
+    with pytest.raises(ValueError, match="outside the margin of nan"):
+        needed_n(confidence_interval([0.2, 0.4, 0.6] * 20, low=0, high=1), float("nan"))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lxml import html as lxml_html
 from rapidfuzz.distance import Levenshtein
 
+from rag_eval_pipeline.measures.metric import Unmeasured
 from rag_eval_pipeline.measures.tables import match_tables, table_score, table_tree, teds, tree_distance
 from rag_eval_pipeline_tests.sizes import FULL, measured
 
@@ -176,3 +177,10 @@ def test_a_table_nested_deeper_than_the_stack_is_read():
     tree = table_tree(rows)
     assert tree is not None
     assert tree_distance(tree, tree) == 0.0
+
+
+def test_two_different_cells_of_megabytes_are_too_large_and_said_to_be():
+    cells = [f"<table><tr><td>{letter * 1_000_000}</td></tr></table>" for letter in "ab"]
+    with pytest.raises(Unmeasured, match="too large"):
+        teds(*cells)
+    assert teds(cells[0], cells[0]) == 1.0

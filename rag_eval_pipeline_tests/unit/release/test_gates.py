@@ -208,3 +208,11 @@ def test_the_false_pass_rate_at_the_margin_is_at_most_one_of_twenty(capsys):
         assert row.passed_unchanged >= row.passed_at_margin + 0.2, row
         if row.n == 200:
             assert abs(row.printed - row.passed_unchanged) < 0.05, row
+
+
+@pytest.mark.parametrize(("name", "value"), [("value", "1.0"), ("status", "scored"), ("item_id", "q0000")])
+def test_a_rule_can_not_choose_the_items_that_pass(name, value):
+    """Slicing by what was measured would leave out whatever fails."""
+    decision = decide(gates(min=0.8, slice={name: value}), METRICS, measured(values(120, 200)), None)
+    assert decision.verdict == "missing_evidence"
+    assert f"no slice '{name}'; there are intent" in the(decision).reason
