@@ -607,7 +607,7 @@ def test_a_denied_file_is_told(rag_eval, monkeypatch):
     monkeypatch.setattr(Subject, "open", denied)
     code, _, err = rag_eval("validate", "c@v1")
     assert code == 1
-    assert "Permission denied: '/data/x'" in err
+    assert "/data/x can't be read or written (permission denied)" in err
 
 
 @pytest.fixture
