@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from rapidfuzz.distance import LCSseq, Levenshtein
 
-from rag_eval_pipeline.measures.metric import Unmeasured
+from rag_eval_pipeline.measures.metric import Valued
 from rag_eval_pipeline.text.normalise import normalise
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measured(Valued):
     """A ratio of counts, or why there is none.
 
     Attributes:
@@ -31,16 +31,6 @@ class Measured:
     numerator: int
     denominator: int
     inserted: int = 0
-
-    def require(self) -> float:
-        """The value.
-
-        Raises:
-            Unmeasured: there is none.
-        """
-        if self.value is None:
-            raise Unmeasured(self.status)
-        return self.value
 
 
 @dataclass(frozen=True)

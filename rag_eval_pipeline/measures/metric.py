@@ -14,6 +14,23 @@ class Unmeasured(ValueError):  # noqa: N818 - a state, not a fault
         super().__init__(message or reason)
 
 
+class Valued:
+    """What has a `value`, or a `status` that says why it has none."""
+
+    value: float | None
+    status: str
+
+    def require(self) -> float:
+        """The value.
+
+        Raises:
+            Unmeasured: there is none.
+        """
+        if self.value is None:
+            raise Unmeasured(self.status)
+        return self.value
+
+
 @dataclass(frozen=True)
 class Metric:
     """A measure as people see it. `low` and `high` bound a single item's value and may be infinite."""

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from rag_eval_pipeline.measures.metric import Unmeasured
+from rag_eval_pipeline.measures.metric import Unmeasured, Valued
 
 
 @dataclass(frozen=True)
-class Share:
+class Share(Valued):
     """A weighted share, or why there is none.
 
     Attributes:
@@ -36,16 +36,6 @@ class Share:
     n_valued: int
     worst: float | None
     best: float | None
-
-    def require(self) -> float:
-        """The value.
-
-        Raises:
-            Unmeasured: there is none.
-        """
-        if self.value is None:
-            raise Unmeasured(self.status)
-        return self.value
 
 
 def share(items: Iterable[tuple[float | None, float]], nothing: str, failed: str = "judge_error") -> Share:

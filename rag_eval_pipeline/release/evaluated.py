@@ -98,6 +98,11 @@ def metrics_of(room: str) -> tuple[Metric, ...]:
     return stage.door("quality", "METRICS")  # type: ignore[return-value]
 
 
+def declared() -> list[Metric]:
+    """The declarations of all rooms' measures."""
+    return [metric for stage in MEASURED for metric in metrics_of(stage.name)]
+
+
 def _meanings(stage: Stage) -> str:
     return "\n".join(f"- `{m.name}` ({m.better} is better): {m.description}" for m in metrics_of(stage.name))
 
@@ -113,7 +118,7 @@ def _fidelity(subject: Subject) -> dict[str, pl.DataFrame]:
 
 def _scorecard(subject: Subject) -> dict[str, pl.DataFrame]:
     measured = pl.concat([subject.kept(f"{stage.name}_quality") for stage in MEASURED])
-    metrics = [metric for stage in MEASURED for metric in metrics_of(stage.name)]
+    metrics = declared()
     clusters = subject.version.gold.queries.select("query_id", "cluster_id")
     return {"scorecard": scorecard(measured, metrics, subject.version.settings.evaluate.slices, clusters)}
 

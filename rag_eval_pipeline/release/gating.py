@@ -19,9 +19,8 @@ from rag_eval_pipeline.corpus.keys import Key
 from rag_eval_pipeline.corpus.layout import Layout
 from rag_eval_pipeline.corpus.settings import Gates
 from rag_eval_pipeline.corpus.version import load_key_settings
-from rag_eval_pipeline.measures.metric import Metric
 from rag_eval_pipeline.release.comparing import Baseline, baseline
-from rag_eval_pipeline.release.evaluated import MEASURED, metrics_of
+from rag_eval_pipeline.release.evaluated import MEASURED, declared
 from rag_eval_pipeline.release.gates import WORST_FIRST, Decision, Measured, Verdict, decide, rules_hash
 from rag_eval_pipeline.release.reading import Evaluation
 from rag_eval_pipeline.warehouse.home import Home
@@ -83,7 +82,17 @@ class AllowanceError(ValueError):
 def gate(
     home: Home, key: str, against: str | None = None, allow: Collection[str] = (), evaluation_id: str | None = None
 ) -> Gated:
-    """Decide on an evaluation of a key, and keep the verdict.
+    """Decide as `judge` does, and keep the verdict."""
+    gated = judge(home, key, against, allow, evaluation_id)
+    if gated.evaluation_id:
+        Manifests(home.manifests).keep_gate(gated.gate_id, gated.record())
+    return gated
+
+
+def judge(
+    home: Home, key: str, against: str | None = None, allow: Collection[str] = (), evaluation_id: str | None = None
+) -> Gated:
+    """Decide on an evaluation of a key; nothing is written.
 
     Args:
         home: where data lives.
@@ -107,9 +116,9 @@ def gate(
     rules = _rules(home, now)
     if now.status != "complete":
         reason = f"its evaluation {now.evaluation_id} failed at {now.stopped_at}: mend that and run it again"
-        return _kept(home, _gated(now, Baseline(None, "not looked for"), rules, allow, Decision("fail", (), (reason,))))
+        return _gated(now, Baseline(None, "not looked for"), rules, allow, Decision("fail", (), (reason,)))
     chosen = _baseline(home, now, rules, against)
-    return _kept(home, _gated(now, chosen, rules, allow, _decided(home, now, chosen, rules, allow)))
+    return _gated(now, chosen, rules, allow, _decided(home, now, chosen, rules, allow))
 
 
 def _without_evaluation(key: str, allow: Collection[str]) -> Gated:
@@ -140,7 +149,7 @@ def _decided(home: Home, now: Manifest, chosen: Baseline, rules: Gates, allow: C
     refusals = _split_refusals(now) + _rule_refusals(rules, now, chosen.manifest, allow)
     if there is not None:
         refusals += _gold_refusals(there, here, allow) + _population_refusals(there, here, allow)
-    metrics = {metric.name: metric for metric in _metrics()}
+    metrics = {metric.name: metric for metric in declared()}
     return decide(
         rules, metrics, _measured(here), _measured(there) if there else None,
         no_baseline=chosen.sentence, refusals=refusals, other_population="population" in allow,
@@ -151,10 +160,6 @@ def _measured(evaluation: Evaluation) -> Measured:
     tables = [f"{stage.name}_quality" for stage in MEASURED]
     rows = [evaluation.frame(name) for name in tables if name in evaluation.manifest.tables]
     return Measured(pl.concat(rows), evaluation.served, evaluation.manifest.clusters)
-
-
-def _metrics() -> list[Metric]:
-    return [metric for stage in MEASURED for metric in metrics_of(stage.name)]
 
 
 def _split_refusals(now: Manifest) -> list[str]:
@@ -251,11 +256,6 @@ def _gated(now: Manifest, chosen: Baseline, rules: Gates, allow: Collection[str]
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _kept(home: Home, gated: Gated) -> Gated:
-    Manifests(home.manifests).keep_gate(gated.gate_id, gated.record())
-    return gated
 
 
 def sentence(gated: Gated) -> str:

@@ -235,7 +235,7 @@ def _interval(evaluation: Evaluation, retriever: str, k: int) -> tuple[float | N
 def gate_of(evaluation: Evaluation) -> dict[str, Any]:
     """What the release gate says of the evaluation: verdict, findings that decide it first, and what to do."""
     try:
-        gated = gating.gate(evaluation.home, evaluation.manifest.key, evaluation_id=evaluation.manifest.evaluation_id)
+        gated = gating.judge(evaluation.home, evaluation.manifest.key, evaluation_id=evaluation.manifest.evaluation_id)
     except CorpusError as error:
         reason = f"corpus.yaml is wrong now, so nobody knows the rules: {error}"
         return {"verdict": "missing_evidence", "findings": [], "refusals": [reason], "steps": [], "baseline": ""}
