@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,12 +104,21 @@ def load_settings(layout: Layout, faults: Faults) -> tuple[Settings, Marks]:
 
 
 def lay_over(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Deep merge: mappings key by key, anything else (lists and null too) replaces."""
+    """Deep merge: mappings key by key, anything else (lists and null too) replaces.
+
+    A mapping that names another `kind` replaces as well: what an HNSW index or a rank fusion is told means nothing to another
+    kind.
+    """
     merged = dict(base)
     for name, value in over.items():
         below = merged.get(name)
-        merged[name] = lay_over(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+        merges = isinstance(below, dict) and isinstance(value, dict) and not _other_kind(below, value)
+        merged[name] = lay_over(below, value) if merges else value
     return merged
+
+
+def _other_kind(below: dict[str, Any], value: dict[str, Any]) -> bool:
+    return "kind" in below and value.get("kind", below["kind"]) != below["kind"]
 
 
 def _settings(value: dict[str, Any], marks: Marks, faults: Faults) -> Settings:
@@ -290,15 +300,26 @@ def dotted_loc(loc: Loc) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
 
 
-def commented_default_yaml(languages: tuple[str, ...] = ("en", "es")) -> str:
-    """The text of a corpus.yaml that says every default and what it means."""
-    return _DEFAULT.replace("[en, es]", f"[{', '.join(languages)}]")
+def commented_default_yaml(languages: tuple[str, ...] = ("en", "es"), rules: Sequence[str] | None = None) -> str:
+    """The text of a corpus.yaml that says every default and what it means; with other release rules, if any are given."""
+    text = _DEFAULT.replace("[en, es]", f"[{', '.join(languages)}]")
+    if rules is None:
+        return text
+    lines = "".join(f"    - {rule}\n" for rule in rules)
+    none = "  rules: []                      # such as {metric: recall, k: 10, max_drop: 0.05}\n"
+    return text.replace(_RULES, f"  rules:\n{lines}" if rules else none)
 
 
+_RULES = """\
+  rules:
+    - {metric: recall, k: 10, unit: evidence, max_drop: 0.05}
+    - {metric: filter_false_exclusion_rate, max: 0.10}
+    - {metric: cer, slice: {doc_class: scan}, max: 0.08}
+"""
 _DEFAULT = """\
 # What is evaluated, how, and when a release passes. Every key has a default: what you leave out is as written here.
 # A candidate pipeline is a file pipelines/<name>.yaml with any of these sections, laid over this one
-# (mappings merge, everything else replaces, null switches off): rag-eval run <corpus>@<version>#<name>
+# (mappings merge unless their `kind` differs, everything else replaces, null switches off): rag-eval run <corpus>@<version>#<name>
 
 languages: [en, es]              # of documents and queries: analysers, stop words, sentence splitters
 
@@ -357,11 +378,7 @@ ledger:                          # when an output holds a piece of evidence
 gates:                           # what a release must keep
   baseline: previous             # previous | accepted | <version>[#pipeline]
   min_coverage: 0.9
-  rules:
-    - {metric: recall, k: 10, unit: evidence, max_drop: 0.05}
-    - {metric: filter_false_exclusion_rate, max: 0.10}
-    - {metric: cer, slice: {doc_class: scan}, max: 0.08}
-
+{rules}
 publish:
   source_text: false             # true puts unmasked text into the DuckDB file: your explicit choice
-"""
+""".replace("{rules}", _RULES)

@@ -41,6 +41,15 @@ def test_deep_merge():
     assert lay_over({"a": {"b": 1}}, {"a": None}) == {"a": None}
 
 
+def test_a_mapping_of_another_kind_replaces():
+    fused = {"hybrid": {"kind": "rrf", "lanes": ["bm25", "dense"], "k": 60}}
+    mixed = {"kind": "convex", "lanes": ["dense", "bm25"], "alpha": 0.9}
+    assert lay_over(fused, {"hybrid": mixed}) == {"hybrid": mixed}
+    assert lay_over(fused, {"hybrid": {"kind": "rrf", "k": 10}})["hybrid"] == fused["hybrid"] | {"k": 10}
+    assert lay_over(fused, {"hybrid": {"k": 10}})["hybrid"] == fused["hybrid"] | {"k": 10}
+    assert lay_over({"indexing": {"m": 32}}, {"indexing": {"kind": "ivf"}})["indexing"] == {"m": 32, "kind": "ivf"}
+
+
 class Chunking(BaseModel):
     model_config = ConfigDict(extra="forbid")
     size: int = 256
