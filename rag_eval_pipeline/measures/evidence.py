@@ -352,6 +352,50 @@ def _cut_to(cut: pl.DataFrame, ranges: pl.DataFrame, units: pl.DataFrame) -> pl.
     )
 
 
+def held_by_ranges(units: pl.DataFrame, pieces: pl.DataFrame, given: pl.DataFrame, hold: float) -> pl.DataFrame:
+    """Per unit whether ranges of documents that its query was given hold it, taken together.
+
+    A document unit is held where anything of its document was given.
+
+    Args:
+        units: query_id, evidence_id, kind, n_chars, critical_from, critical_to.
+        pieces: as for `inside`.
+        given: query_id, doc_id, start, end (NULL: without a place).
+        hold: share of the quote's non-space characters.
+
+    Returns:
+        query_id, evidence_id, held: a row for every unit.
+    """
+    seen = given.select("query_id", "doc_id").unique()
+    mine = pieces.join(seen, on=["query_id", "doc_id"], how="semi", maintain_order="left")
+    whole = units.filter(pl.col("kind") == "document").select(UNIT)
+    quotes = mine.join(whole, on=UNIT, how="anti")
+    left = inside(quotes, joined_ranges(given), ["query_id", "doc_id"], units, hold)
+    both = pl.concat([mine.join(whole, on=UNIT, how="semi"), left])
+    return holds_together(both, units, hold).select(*UNIT, "held")
+
+
+def joined_ranges(given: pl.DataFrame) -> pl.DataFrame:
+    """Ranges of each document that a query was given, joined where they touch: query_id, doc_id, low, high.
+
+    What an earlier piece gave is left out of a later one, so a chunk's characters may stand in another piece's range.
+
+    Args:
+        given: query_id, doc_id, start, end (NULL: without a place).
+    """
+    key = ["query_id", "doc_id"]
+    ranges = given.select(*key, low="start", high="end").drop_nulls().sort([*key, "low", "high"])
+    before = pl.col("high").cum_max().shift(1).over(key)
+    begins = (before.is_null() | (pl.col("low") > before)).alias("begins")
+    return (
+        ranges.with_columns(begins)
+        .with_columns(pl.col("begins").cum_sum().over(key).alias("run"))
+        .group_by([*key, "run"], maintain_order=True)
+        .agg(pl.col("low").min(), pl.col("high").max())
+        .select(*key, "low", "high")
+    )
+
+
 def with_document_ranks(run: pl.DataFrame) -> pl.DataFrame:
     """`run` with `document_rank`: the place of each item's document in the list of distinct documents."""
     group = ["query_id", "retriever"]

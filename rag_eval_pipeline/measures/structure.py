@@ -82,7 +82,9 @@ def match_blocks(
     """
     wanted, found = ([normalise(block.text, form) for block in blocks] for blocks in (reference, read))
     result: list[int | None] = [None] * len(wanted)
-    for step in LCSseq.opcodes(wanted, found):
+    # As numbers: a sequence of texts is compared by hashes, in which an empty text and a NUL are the same.
+    code = {text: number for number, text in enumerate(dict.fromkeys((*wanted, *found)))}
+    for step in LCSseq.opcodes([code[text] for text in wanted], [code[text] for text in found]):
         if step.tag == "equal":
             result[step.src_start : step.src_end] = range(step.dest_start, step.dest_end)
     result = [number if text else None for number, text in zip(result, wanted, strict=True)]

@@ -53,8 +53,8 @@ class TableScore:
 
     Attributes:
         value: 1 − distance / size of the larger; can go below 0 on odd tables.
-        status: scored | both_empty | unreadable_table | missing_table, which are 0 or 1; too_large, whose value means
-            nothing (`match_tables` alone gives it).
+        status: scored | both_empty | unreadable_table | missing_table, which are 0 or 1; too_large and too_deep, whose value
+            means nothing (`match_tables` alone gives them).
         invalid_spans: spans that were no number, in both.
     """
 
@@ -89,7 +89,8 @@ def table_score(gold_html: str, pred_html: str, structure_only: bool = False, le
         1 (`both_empty`) where neither table has a descendant; 0 (`unreadable_table`) where a text has no table.
 
     Raises:
-        Unmeasured: `too_large`, two different tables of more than `MAX_PAIRS` pairs of nodes, or `MAX_LETTERS` of characters.
+        Unmeasured: `too_large`, two different tables of more than `MAX_PAIRS` pairs of nodes, or `MAX_LETTERS` of characters;
+            `too_deep`, a table beyond the parser's limits.
     """
     gold, pred = (table_tree(html, structure_only, lenient) for html in (gold_html, pred_html))
     if gold is None or pred is None:
@@ -102,7 +103,7 @@ def match_tables(
 ) -> tuple[list[tuple[int | None, TableScore]], list[int]]:
     """The assignment of read tables to reference tables with the largest sum of TEDS.
 
-    A pair that is `too_large` counts 0 in the sum.
+    A pair that is `too_large` or `too_deep` counts 0 in the sum.
 
     Returns:
         Per reference table (in order) the number of its counterpart and their score, or (None, `missing_table`, 0); and
@@ -110,8 +111,8 @@ def match_tables(
     """
     from scipy.optimize import linear_sum_assignment
 
-    wanted = [table_tree(html, structure_only, lenient) for html in gold]
-    found = [table_tree(html, structure_only, lenient) for html in pred]
+    wanted = [_read(html, structure_only, lenient) for html in gold]
+    found = [_read(html, structure_only, lenient) for html in pred]
     scores = [[_scored(w, f) for f in found] for w in wanted]
     result: list[tuple[int | None, TableScore]] = [(None, MISSING)] * len(wanted)
     if wanted and found:
@@ -122,7 +123,19 @@ def match_tables(
     return result, [number for number in range(len(found)) if number not in taken]
 
 
-def _scored(gold: TableTree | None, pred: TableTree | None) -> TableScore:
+def _read(html: str, structure_only: bool, lenient: bool) -> TableTree | Unmeasured | None:
+    try:
+        return table_tree(html, structure_only, lenient)
+    except Unmeasured as reason:
+        return reason
+
+
+def _scored(gold: TableTree | Unmeasured | None, pred: TableTree | Unmeasured | None) -> TableScore:
+    for side in (gold, pred):
+        if isinstance(side, Unmeasured):
+            return TableScore(0.0, side.reason)
+    assert not isinstance(gold, Unmeasured)
+    assert not isinstance(pred, Unmeasured)
     if gold is None or pred is None:
         return TableScore(0.0, "unreadable_table")
     try:
@@ -154,7 +167,11 @@ def _equal(a: TableTree, b: TableTree) -> bool:
 
 
 def table_tree(html: str, structure_only: bool = False, lenient: bool = False) -> TableTree | None:
-    """The first table of a text as a tree; None where there is none."""
+    """The first table of a text as a tree; None where there is none.
+
+    Raises:
+        Unmeasured: `too_deep`: the text is beyond the parser's limits, so that a part of the table would be missing.
+    """
     table = _first_table(html)
     if table is None:
         return None
@@ -176,7 +193,11 @@ def _first_table(html: str) -> HtmlElement | None:
     try:
         tables = lxml_html.document_fromstring(text, parser=parser).xpath("//table")
     except (etree.ParserError, etree.XMLSyntaxError):
-        return None
+        tables = []
+    if any(entry.type_name == "ERR_RESOURCE_LIMIT" for entry in parser.error_log):
+        raise Unmeasured(
+            "too_deep", "a table whose elements are nested 255 deep, or with texts of 10 MB, cannot be read whole"
+        )
     return tables[0] if tables else None
 
 

@@ -1,6 +1,6 @@
 """Claims of an answer: cut by rule from its text, or given; and what makes a list of claims unfit to be judged.
 
-Here: spans, citation marks, checks. Not here: whether a claim holds (judging) and what share does (measures).
+Here: spans, which mark belongs to which claim, checks. Not here: whether a claim holds (judging) and what share does (measures).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import regex
 
 from rag_eval_pipeline.text.clauses import clauses
+from rag_eval_pipeline.text.marks import blanked, marks_of
 from rag_eval_pipeline.text.normalise import normalise
 from rag_eval_pipeline.text.refusals import is_courtesy, is_refusal
 
 _WORDS = regex.compile(r"[\p{L}\p{N}]")
 _EDGES = regex.compile(r"^[^\p{L}\p{N}%€$£¥₹+\-−]+|[^\p{L}\p{N}%€$£¥₹°]+$")
-_MARK = regex.compile(r"(?:\[\^?(?P<ids>[^\[\]\s,;]+(?:\s*[,;]\s*[^\[\]\s,;]+)*)\]|【(?P<ids>[^】†]+)(?:†[^】]*)?】)")
 
 
 class ClaimError(ValueError):
@@ -63,13 +63,9 @@ def split_claims(answer: str, language: str | None = None, known: Collection[str
         language: BCP 47; None: the rules of all languages.
         known: ids that may be cited; a bracket is a mark if all its ids are known or hold a digit.
     """
-    marks = [(match.start(), match.end(), _ids(match)) for match in _MARK.finditer(answer) if _is_mark(match, known)]
-    bare = list(answer)
-    for start, end, _ in marks:
-        bare[start:end] = " " * (end - start)
-    text = "".join(bare)
+    text = blanked(answer, known)
     spans = [span for span in (_trimmed(text, *s) for s in clauses(text, language)) if span[0] < span[1]]
-    cited = _cited(spans, [(start, ids) for start, _, ids in marks])
+    cited = _cited(spans, [(mark.start, mark.ids) for mark in marks_of(answer, known)])
     first: dict[str, int] = {}
     for index, (start, end) in enumerate(spans):
         if not _asserts(text[start:end]):
@@ -133,15 +129,6 @@ def _overlaps(claims: Sequence[Claim]) -> list[str]:
         if end > reach:
             reach, holder = end, index
     return faults
-
-
-def _ids(match: regex.Match) -> tuple[str, ...]:
-    return tuple(part.strip() for part in regex.split(r"[,;]", match["ids"]) if part.strip())
-
-
-def _is_mark(match: regex.Match, known: Collection[str]) -> bool:
-    ids = _ids(match)
-    return bool(ids) and all(each in known or any(c.isdigit() for c in each) for each in ids)
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:

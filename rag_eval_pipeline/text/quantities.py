@@ -169,7 +169,8 @@ def _number(text: str, language: str | None) -> Quantity:
     if ":" in text or regex.match(r"(?i)v", text):
         return Quantity("code", frozenset({_plain(text)}))
     match = _VALUE.search(text)
-    if match is None:
+    # Digits of a younger Unicode than Python's have no value here: they are a code.
+    if match is None or not all(c.isdecimal() for c in match.group() if regex.match(r"\d", c)):
         return Quantity("code", frozenset({_plain(text)}))
     before, after = text[: match.start()], text[match.end() :].strip(" \t\n\u00a0-‐‑.")
     sign = -1 if regex.search(r"[-−]", before) else 1

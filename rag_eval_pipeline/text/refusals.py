@@ -10,6 +10,7 @@ from typing import Literal
 import regex
 
 from rag_eval_pipeline.text.clauses import clauses
+from rag_eval_pipeline.text.marks import blanked
 
 Outcome = Literal["refused", "hedged", "answered", "empty"]
 OUTCOMES: tuple[Outcome, ...] = ("refused", "hedged", "answered", "empty")
@@ -67,14 +68,15 @@ _WORDS = regex.compile(r"[\p{L}\p{N}]")
 def outcome(answer: str | None, language: str | None = None) -> Outcome:
     """What an answer does.
 
-    `empty`: no letter and no digit; it is no refusal. `refused`: says that it can't answer, and nothing else but courtesy.
+    `empty`: no letter and no digit but in citation marks; it is no refusal. `refused`: says that it can't answer, and nothing else but courtesy.
     `hedged`: says so and asserts something besides; it counts as an answer. `answered`: the rest.
     """
-    if not answer or not _WORDS.search(answer):
+    text = blanked(answer or "")
+    if not _WORDS.search(text):
         return "empty"
     refuses = asserts = False
-    for start, end in clauses(answer, language):
-        part = answer[start:end]
+    for start, end in clauses(text, language):
+        part = text[start:end]
         if is_refusal(part):
             refuses = True
         elif _WORDS.search(part) and not is_courtesy(part):

@@ -30,7 +30,7 @@ def test_it_is_the_worst_sum_over_all_tables_at_least_as_good(n, up, down, margi
     good = _score(ups, downs, n, margin) >= score - 1e-9
     worst = max(chance(ups, downs, n, q, margin)[good].sum() for q in np.linspace(0, (1 - margin) / 2, 200))
     p = exact_noninferiority(up, down, n, margin)
-    assert worst - 1e-9 <= p <= worst + 0.01, "a score that is not monotone counts for more, never for less"
+    assert worst - 1e-9 <= p <= worst + 0.02, "a score that is not monotone counts for more, never for less"
 
 
 @pytest.mark.parametrize("n", [20, 50, 120] if FULL else [30])

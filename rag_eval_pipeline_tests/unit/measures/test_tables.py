@@ -184,3 +184,18 @@ def test_two_different_cells_of_megabytes_are_too_large_and_said_to_be():
     with pytest.raises(Unmeasured, match="too large"):
         teds(*cells)
     assert teds(cells[0], cells[0]) == 1.0
+
+
+def test_a_table_nested_beyond_the_parsers_limit_has_a_status_and_no_score():
+    deep = "<table><tr><td>" * 300 + "x" + "</td></tr></table>" * 300
+    flat = "<table><tr><td>x</td></tr></table>"
+    for a, b in ((deep, flat), (flat, deep), (deep, deep)):
+        with pytest.raises(Unmeasured) as told:
+            table_score(a, b)
+        assert told.value.reason == "too_deep"
+    matched, spurious = match_tables([flat, flat], [deep, flat])
+    assert [(place, score.status) for place, score in matched if score.value == 1.0] == [(1, "scored")]
+    assert [score.status for place, score in matched if place == 0] == ["too_deep"]
+    assert spurious == []
+    shallow = "<table><tr><td>" * 60 + "x" + "</td></tr></table>" * 60
+    assert table_score(shallow, shallow).value == 1.0
