@@ -17,7 +17,7 @@ from rag_eval_pipeline.stages.subject import Subject
 
 LAYER_OF = {"parsed": "parsed", "cleaned": "cleaned", "masked": "masked"}
 TABLES = (
-    "documents", "parsed", "blocks", "parsed_tables", "languages", "cleaned", "dedup", "dedup_edges", "masked",
+    "documents", "parsed", "blocks", "parsed_tables", "languages", "section_languages", "cleaned", "dedup", "dedup_edges", "masked",
     "pii_spans", "chunks", "embeddings", "applied_filters", "prepared_queries",
 )  # fmt: skip
 """What is read of the healthy evaluation."""

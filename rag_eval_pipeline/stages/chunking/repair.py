@@ -10,6 +10,7 @@ import polars as pl
 
 from rag_eval_pipeline.measures.evidence import UNIT, unit_needs
 from rag_eval_pipeline.stages.chunking.evidence import trace
+from rag_eval_pipeline.stages.chunking.languages import of_sections
 from rag_eval_pipeline.stages.chunking.splitters import Outline, Source, Span
 from rag_eval_pipeline.stages.chunking.tables import Chunks
 from rag_eval_pipeline.stages.chunking.transform import ChunkingConfig, documents_of, read, row_of, trimmed
@@ -33,7 +34,7 @@ def repair(before: Frames, after: Frames, truth: Truth, config: ChunkingConfig) 
     size by themselves.
 
     Args:
-        before: `masked`, `cleaned`, `blocks`, `languages`.
+        before: `masked`, `cleaned`, `blocks`, `languages`, `section_languages`.
         after: `chunks`.
         truth: units and their anchors in the masked text; `settings.pipeline` says whether lists come from outside.
         config: size and what it counts.
@@ -56,7 +57,7 @@ def repair(before: Frames, after: Frames, truth: Truth, config: ChunkingConfig) 
     if not made:
         return dict(after)
     others = chunks.filter(~pl.col("doc_id").is_in(list(made)))
-    changed = conform(Chunks, [row for rows in made.values() for row in rows])
+    changed = of_sections(conform(Chunks, [row for rows in made.values() for row in rows]), before)
     return {**after, "chunks": conform(Chunks, pl.concat([others, changed]))}
 
 

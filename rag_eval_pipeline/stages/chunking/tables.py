@@ -13,7 +13,9 @@ class Chunks(Table):
     text = string("The chunk's own text", privacy="masked")
     prefix = string("Text written before it by the pipeline; holds no evidence", privacy="masked")
     section = strings("Headings above it, outermost first", privacy="masked")
-    language = string("Language of its document, chooses the analyser", null=True)
+    language = string(
+        "Language of the part of its document that most of it comes from; chooses the analyser", null=True
+    )
     page = integer("Page on which it starts", null=True)
     tokens = integer("Length in the splitter's tokens", unit="tokens")
     status = string("ok | unplaced | error | timeout | out_of_memory | crashed (one empty row for the document)")

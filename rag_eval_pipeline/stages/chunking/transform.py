@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from rag_eval_pipeline.engine.plugins import is_import_path, load
 from rag_eval_pipeline.stages.chunking import splitters
+from rag_eval_pipeline.stages.chunking.languages import of_sections
 from rag_eval_pipeline.stages.chunking.splitters import Block, Outline, Source, Span
 from rag_eval_pipeline.stages.chunking.tables import Chunks
 from rag_eval_pipeline.text.alignment import locate
@@ -124,7 +125,7 @@ def run(frames: Mapping[str, pl.DataFrame], config: ChunkingConfig, runtime: Run
     chunks = pieces.join(items.select("doc_id", "language"), on="doc_id", how="left").with_columns(
         pl.coalesce("chunk_id", own_id).alias("chunk_id"), pl.lit("").alias("prefix")
     )
-    return {"chunks": conform(Chunks, chunks)}
+    return {"chunks": conform(Chunks, of_sections(chunks, frames))}
 
 
 def documents_of(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ import regex
 from rag_eval_pipeline.corpus.gold import Gold
 from rag_eval_pipeline.corpus.settings import Settings
 from rag_eval_pipeline.measures.metric import Metric
+from rag_eval_pipeline.stages.cleaning.signs import INVISIBLE, broken_encodings, mixed_scripts
 from rag_eval_pipeline.stages.cleaning.transform import kept, solid
 from rag_eval_pipeline.text.derivation import derive
 from rag_eval_pipeline.text.offsets import OffsetMap
@@ -26,6 +26,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("boilerplate_recall", "Boilerplate characters that were removed / boilerplate characters", "higher"),
     Metric("boilerplate_f1", "Harmonic mean of boilerplate precision and recall", "higher"),
     Metric("false_removals_chars", "Main-text characters that were removed", "lower", 0, INF, "chars"),
+    Metric("missed_boilerplate_chars", "Boilerplate characters that were left in", "lower", 0, INF, "chars"),
     Metric("main_text_precision", "Words of the clean text that are main text (bag of words)", "higher"),
     Metric("main_text_recall", "Words of the main text that are in the clean text (bag of words)", "higher"),
     Metric("main_text_f1", "Harmonic mean of main-text precision and recall", "higher"),
@@ -43,20 +44,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("mojibake", "The clean text holds sequences typical of a wrong decoding", "lower"),
 )
-KINDS = {
-    "zero_width": re.compile("[\u200b-\u200d\u2060]"),
-    "soft_hyphen": re.compile("\u00ad"),
-    "byte_order_mark": re.compile("\ufeff"),
-    "direction": re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"),
-    "control": re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]"),
-}
-_WORD = regex.compile(r"[\p{L}\p{M}]+")
 _WORDS = regex.compile(r"[\p{L}\p{M}\p{N}_]+")
-_LOOK_ALIKE = regex.compile(r"(?=.*\p{Latin})(?=.*[\p{Greek}\p{Cyrillic}])", regex.DOTALL)
-# UTF-8 read as Latin-1 or cp1252: a lead byte followed by what continuation bytes become; and the replacement mark.
-_MOJIBAKE = re.compile(
-    "[\u00c3\u00c2][\u0080-\u00bf\u0152-\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]|\u00e2\u20ac|\ufffd"
-)
 
 
 def measure(frames: Mapping[str, pl.DataFrame], gold: Gold, config: Any, settings: Settings) -> pl.DataFrame:
@@ -81,9 +69,10 @@ def _boilerplate(row: dict[str, Any], label: dict[str, Any] | None, reference: s
     if label is None or (label["text"] is None and reference is None):
         reason = "no_gold" if label is None else "no_reference"
         rows = [measurement(name, "document", doc_id, None, unit="char", status=reason) for name in by_char]
-        rows.append(measurement("false_removals_chars", "document", doc_id, None, unit="char", status=reason))
+        for name in ("false_removals_chars", "missed_boilerplate_chars"):
+            rows.append(measurement(name, "document", doc_id, None, unit="char", status=reason))
         return rows + [measurement(name, "document", doc_id, None, unit="word", status=reason) for name in by_word]
-    main = _main_mask(parsed, label, reference)
+    main = main_mask(parsed, label, reference)
     visible = solid(parsed)
     removed = visible & ~kept(OffsetMap(row["offsets"]), len(parsed))
     boilerplate = visible & ~main
@@ -94,6 +83,8 @@ def _boilerplate(row: dict[str, Any], label: dict[str, Any] | None, reference: s
         rows = [measurement(name, "document", doc_id, None, unit="char", status="no_boilerplate") for name in by_char]
     wrong = float((removed & main).sum())
     rows.append(measurement("false_removals_chars", "document", doc_id, wrong, unit="char"))
+    left = float(all_boilerplate - hit)
+    rows.append(measurement("missed_boilerplate_chars", "document", doc_id, left, unit="char"))
     found, wanted = _bag(row["text"]), _bag(_main_text(label, reference))
     shared = sum((found & wanted).values())
     return rows + _prf(by_word, doc_id, shared, found.total(), wanted.total(), "word", ("empty_text", "no_main_text"))
@@ -106,7 +97,7 @@ def _main_text(label: dict[str, Any], reference: str | None) -> str:
     return "".join("\n" if index in cut else character for index, character in enumerate(text))
 
 
-def _main_mask(parsed: str, label: dict[str, Any], reference: str | None) -> np.ndarray:
+def main_mask(parsed: str, label: dict[str, Any], reference: str | None) -> np.ndarray:
     """Main-text code points of the parsed text: what the labelled main text aligns with, or all but the labelled spans."""
     visible = solid(parsed)
     if label["text"] is not None:
@@ -147,15 +138,15 @@ def _unicode(row: dict[str, Any]) -> list[dict[str, Any]]:
         rows = [measurement(name, "document", doc_id, None, unit=unit, status=status) for name, unit in names.items()]
     else:
         stable = clean.isascii() or unicodedata.normalize("NFC", clean) == unicodedata.normalize("NFKC", clean)
-        mixed = 0 if clean.isascii() else sum(1 for word in _WORD.findall(clean) if _LOOK_ALIKE.match(word))
-        broken = not clean.isascii() and bool(_MOJIBAKE.search(clean))
+        mixed = sum(1 for _ in mixed_scripts(clean))
+        broken = bool(broken_encodings(clean))
         rows = [
             measurement("nfkc_stable", "document", doc_id, float(stable), unit="document"),
             measurement("mixed_script_words", "document", doc_id, float(mixed), unit="word"),
             measurement("mojibake", "document", doc_id, float(broken), unit="document"),
         ]
     for where, text in (("parsed", row["parsed"] or ""), ("clean", clean)):
-        for kind, pattern in KINDS.items():
+        for kind, pattern in INVISIBLE.items():
             count = float(len(pattern.findall(text)))
             params = {"kind": kind, "text": where}
             rows.append(measurement("invisible_chars", "document", doc_id, count, unit="char", params=params))

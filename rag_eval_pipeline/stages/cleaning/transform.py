@@ -18,12 +18,14 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from rag_eval_pipeline.engine.plugins import is_import_path, load
+from rag_eval_pipeline.stages.cleaning.candidate import EXTRACTORS, CleanerCandidate, check, distinct, known_cleaner
 from rag_eval_pipeline.stages.cleaning.tables import Cleaned
 from rag_eval_pipeline.text.derivation import common_subsequence, derive, fold, matched_tokens, tokens_of
 from rag_eval_pipeline.text.normalise import normalise_with_map
 from rag_eval_pipeline.text.offsets import OffsetMap, Segment
 from rag_eval_pipeline.text.sentences import sentences
 from rag_eval_pipeline.warehouse.config import Switch
+from rag_eval_pipeline.warehouse.fingerprint import library_versions
 from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline.warehouse.table import conform
 
@@ -46,8 +48,9 @@ class CleaningConfig(BaseModel):
     """Section `cleaning` of corpus.yaml.
 
     Attributes:
-        html: how boilerplate of html documents is found: trafilatura, the parser's block hints, not at all, or an import
-            path of a `Cleaner` (which gets every document).
+        html: how boilerplate of html documents is found: trafilatura, justext, resiliparse, the parser's block hints, not
+            at all, or an import path of a `Cleaner` (which gets every document).
+        candidates: cleaners to compare with this one on the same documents; they decide nothing that follows.
         favor: what trafilatura leans to where it is in doubt.
         unicode: normalisation form of the clean text.
         invisible: zero-width and control characters, soft hyphens, byte order marks.
@@ -57,6 +60,7 @@ class CleaningConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     html: str = "trafilatura"
+    candidates: tuple[CleanerCandidate, ...] = Field((), exclude=True)
     favor: Literal["balanced", "recall", "precision"] = "balanced"
     unicode: Literal["none", "nfc", "nfkc"] = "nfc"
     invisible: Literal["strip", "keep"] = "strip"
@@ -65,15 +69,32 @@ class CleaningConfig(BaseModel):
     @field_validator("html", mode="before")
     @classmethod
     def _known(cls, value: Any) -> Any:
-        name = "none" if value is None else value
-        if name not in {"trafilatura", "none", "blocks"} and not is_import_path(str(name)):
-            raise ValueError(
-                f"unknown cleaner {name!r}; use trafilatura, blocks, none or an import path package.module:Class"
-            )
-        return name
+        return "none" if value is None else known_cleaner(str(value))
+
+    @field_validator("candidates", mode="before")
+    @classmethod
+    def _none_is_empty(cls, value: Any) -> Any:
+        return () if value is None else value
+
+    @field_validator("candidates")
+    @classmethod
+    def _distinct(cls, value: tuple[CleanerCandidate, ...]) -> tuple[CleanerCandidate, ...]:
+        return distinct(value)
 
 
 CONFIG = CleaningConfig
+
+
+def identity(config: CleaningConfig) -> dict[str, Any]:
+    """Versions of an extractor that is not always installed.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if config.imported or config.html not in {"justext", "resiliparse"}:
+        return {}
+    check(config.html)
+    return library_versions([config.html])
 
 
 def run(frames: Mapping[str, pl.DataFrame], config: CleaningConfig, runtime: Runtime) -> dict[str, pl.DataFrame]:
@@ -128,8 +149,8 @@ def prepare(config: CleaningConfig) -> None:
         return
     if is_import_path(config.html):
         _user_cleaner(config.html)
-    elif config.html == "trafilatura":
-        import trafilatura  # noqa: F401 - seconds that no document's time limit should pay
+    elif config.html in EXTRACTORS:
+        _EXTRACT[config.html](_WARM, config.favor)  # imports take seconds that no document's time limit should pay
 
 
 def one(item: dict[str, Any], config: CleaningConfig) -> Rows:
@@ -208,16 +229,16 @@ def _main_ranges(item: dict[str, Any], config: CleaningConfig) -> tuple[list[Spa
     if config.html == "blocks" and item["boilerplate"]:
         cut = [(hint["start"], hint["end"]) for hint in item["boilerplate"]]
         return _complement(cut, len(text)), "blocks", None
-    if config.html == "trafilatura" and item["html"]:
-        extracted = _extract(item["html"], config.favor)
-        if extracted:
-            return main_lines(text, extracted), "trafilatura", None
+    if config.html in EXTRACTORS and item["html"]:
+        extracted = _EXTRACT[config.html](item["html"], config.favor)
+        if extracted and extracted.strip():
+            return main_lines(text, extracted), config.html, None
         # A page without main text is more often a page that the extractor misread: losing all of it would be worse.
-        return [(0, len(text))], "none", "trafilatura found no main text; everything was kept"
+        return [(0, len(text))], "none", f"{config.html} found no main text; everything was kept"
     return [(0, len(text))], "none", None
 
 
-def _extract(html: str, favor: str) -> str | None:
+def _by_trafilatura(html: str, favor: str) -> str | None:
     import trafilatura
 
     return trafilatura.extract(
@@ -227,6 +248,40 @@ def _extract(html: str, favor: str) -> str | None:
         favor_recall=favor == "recall",
         favor_precision=favor == "precision",
     )
+
+
+def _by_justext(html: str, favor: str) -> str | None:
+    """Paragraphs that jusText takes for text; its stop words are those of all its languages, as its page may be in any."""
+    import justext
+    from lxml.etree import ParserError
+
+    try:
+        paragraphs = justext.justext(html.encode("utf-8", "replace"), _stop_words(), encoding="utf-8")
+    except ParserError:  # a page without an element
+        return None
+    return "\n".join(paragraph.text for paragraph in paragraphs if not paragraph.is_boilerplate)
+
+
+@lru_cache(maxsize=1)
+def _stop_words() -> frozenset[str]:
+    import justext
+
+    return frozenset().union(*(justext.get_stoplist(name) for name in justext.get_stoplists()))
+
+
+def _by_resiliparse(html: str, favor: str) -> str | None:
+    from resiliparse.extract.html2text import extract_plain_text
+
+    return extract_plain_text(html, main_content=True, list_bullets=False, alt_texts=False, comments=False)
+
+
+_EXTRACT: dict[str, Callable[[str, str], str | None]] = {
+    "trafilatura": _by_trafilatura,
+    "justext": _by_justext,
+    "resiliparse": _by_resiliparse,
+}
+"""Extractor -> (page, what to lean to) -> main text. Only trafilatura leans."""
+_WARM = "<html><body><p>Nothing.</p></body></html>"
 
 
 def _complement(cut: list[Span], length: int) -> list[Span]:

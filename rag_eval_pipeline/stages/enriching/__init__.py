@@ -1,1 +1,1 @@
-"""Enriching: language of documents."""
+"""Enriching: language of documents and of their parts."""

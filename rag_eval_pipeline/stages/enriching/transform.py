@@ -1,4 +1,4 @@
-"""Which language a document is in. Only language: entities and summaries would be stages of their own."""
+"""Which language a document and its parts are in. Only language: entities and summaries would be stages of their own."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from rag_eval_pipeline.engine.plugins import is_import_path, load
-from rag_eval_pipeline.stages.enriching.tables import Languages
+from rag_eval_pipeline.stages.enriching.sections import sections
+from rag_eval_pipeline.stages.enriching.tables import Languages, SectionLanguages
 from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline.warehouse.table import conform
 
 UNDETERMINED = "und"
+Rows = dict[str, list[dict[str, Any]]]
 
 
 class LanguageDetector(Protocol):
@@ -33,7 +35,8 @@ class EnrichingConfig(BaseModel):
         languages: the only languages that can occur; null: all that the detector knows.
         prefer: which one later stages use where a document declares its language. The other stays visible.
         min_letters: under so many letters the row is flagged `short`.
-        max_chars: so much of a text is looked at; languages are recognised long before.
+        max_chars: so much of a text is looked at for the document's language; it is recognised long before.
+        sections: whether parts of a document may have languages of their own. Chunks then have that of their part.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -43,6 +46,7 @@ class EnrichingConfig(BaseModel):
     prefer: Literal["detected", "declared"] = "detected"
     min_letters: int = Field(20, ge=0)
     max_chars: int = Field(20_000, ge=1)
+    sections: bool = True
 
     @field_validator("detector")
     @classmethod
@@ -62,11 +66,43 @@ class EnrichingConfig(BaseModel):
 CONFIG = EnrichingConfig
 
 
+WRITES = (Languages, SectionLanguages)
+BLOCKS = pl.List(pl.Struct({"start": pl.Int64, "end": pl.Int64, "kind": pl.String}))
+
+
 def run(frames: Mapping[str, pl.DataFrame], config: EnrichingConfig, runtime: Runtime) -> dict[str, pl.DataFrame]:
-    """Detect the language of every parsed document."""
-    items = frames["parsed"].select("doc_id", pl.col("text").str.slice(0, config.max_chars))
-    made = runtime.map("enriching", one, items, config, reads=["text"], writes=[Languages], failed=failed)["languages"]
-    return {"languages": conform(Languages, _with_declared(made, frames.get("documents"), config.prefer))}
+    """Detect the language of every parsed document, and of its parts."""
+    items = _items(frames, config)
+    made = runtime.map("enriching", one, items, config, reads=["text", "blocks"], writes=WRITES, failed=failed)
+    languages = conform(Languages, _with_declared(made["languages"], frames.get("documents"), config.prefer))
+    return {
+        "languages": languages,
+        "section_languages": conform(SectionLanguages, _as_used(made["section_languages"], languages)),
+    }
+
+
+def _items(frames: Mapping[str, pl.DataFrame], config: EnrichingConfig) -> pl.DataFrame:
+    texts = frames["parsed"].select("doc_id", "text")
+    if not config.sections:
+        return texts.with_columns(pl.col("text").str.slice(0, config.max_chars), pl.lit(None, BLOCKS).alias("blocks"))
+    if "blocks" not in frames:
+        return texts.with_columns(pl.lit(None, BLOCKS).alias("blocks"))
+    blocks = (
+        frames["blocks"]
+        .sort("doc_id", "block")
+        .group_by("doc_id", maintain_order=True)
+        .agg(pl.struct("start", "end", "kind").alias("blocks"))
+        .cast({"blocks": BLOCKS})
+    )
+    return texts.join(blocks, on="doc_id", how="left")
+
+
+def _as_used(made: pl.DataFrame, languages: pl.DataFrame) -> pl.DataFrame:
+    """Parts in the document's detected language, and those that say nothing, have the language that is used for it."""
+    joined = made.join(languages.select("doc_id", "detected", used="language"), on="doc_id", how="left")
+    of_document = (pl.col("status") == "document") | (pl.col("language") == pl.col("detected"))
+    used = joined.with_columns(pl.when(of_document).then("used").otherwise("language").alias("language"))
+    return used.drop("detected", "used")
 
 
 def _with_declared(made: pl.DataFrame, documents: pl.DataFrame | None, prefer: str) -> pl.DataFrame:
@@ -89,25 +125,41 @@ def prepare(config: EnrichingConfig) -> None:
     _detector(config)
 
 
-def one(item: dict[str, Any], config: EnrichingConfig) -> dict[str, list[dict[str, Any]]]:
-    """The language of one text."""
+def one(item: dict[str, Any], config: EnrichingConfig) -> Rows:
+    """The language of one text, and of its parts."""
     text = item["text"]
-    letters = sum(character.isalpha() for character in text[: max(1000, config.min_letters * 4)])
+    head = text[: config.max_chars]
+    letters = sum(character.isalpha() for character in head[: max(1000, config.min_letters * 4)])
     if not text.strip():
-        return _row(UNDETERMINED, None, "empty")
+        return _row(UNDETERMINED, None, "empty", [])
     if not letters:
-        return _row(UNDETERMINED, None, "short")
+        return _row(UNDETERMINED, None, "short", [_whole(text, UNDETERMINED)])
+    language, score = _detect(head, config)
+    parts = [_whole(text, language)]
+    if config.sections:
+        found = sections(text, item["blocks"], language, lambda part: _detect(part, config))
+        parts = [section._asdict() for section in found]
+    return _row(language, score, "ok" if letters >= config.min_letters else "short", parts)
+
+
+def _detect(text: str, config: EnrichingConfig) -> tuple[str, float | None]:
     language, score = _detector(config).detect(text)
-    return _row(language.lower().split("-")[0], score, "ok" if letters >= config.min_letters else "short")
+    return language.lower().split("-")[0], score
 
 
-def failed(item: dict[str, Any], status: str, error: str) -> dict[str, list[dict[str, Any]]]:
+def failed(item: dict[str, Any], status: str, error: str) -> Rows:
     """An undetermined language, with the reason."""
-    return _row(UNDETERMINED, None, status)
+    return _row(UNDETERMINED, None, status, [_whole(item["text"], UNDETERMINED)] if item["text"] else [])
 
 
-def _row(language: str, score: float | None, status: str) -> dict[str, list[dict[str, Any]]]:
-    return {"languages": [{"language": language, "detected": language, "score": score, "status": status}]}
+def _whole(text: str, language: str) -> dict[str, Any]:
+    return {"start": 0, "end": len(text), "language": language, "score": None, "letters": 0, "status": "document"}
+
+
+def _row(language: str, score: float | None, status: str, parts: list[dict[str, Any]]) -> Rows:
+    row = {"language": language, "detected": language, "score": score, "status": status}
+    numbered = [{**part, "section": number} for number, part in enumerate(parts)]
+    return {"languages": [row], "section_languages": numbered}
 
 
 @lru_cache(maxsize=4)

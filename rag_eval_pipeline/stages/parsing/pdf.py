@@ -1,6 +1,7 @@
 """Read pdf: the text layer in the order in which the producer wrote it, ruled tables, scanned pages by OCR.
 
 Characters and their boxes come from pdfium, ruled tables from pdfplumber (only on pages that have ruling lines: it is slow).
+What lines and tables of a page become is the same whoever found them; other engines stand in `engines`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -66,26 +67,44 @@ class Page:
         return [item for item in self.items if isinstance(item, Line)]
 
 
+PagesOf = Callable[[Any, Path, Reading], Iterator[Page]]
+"""(pdfium's document, its file, what is being filled) -> its pages in order; remarks go to the reading."""
+
+
 def read_pdf(path: Path, config: Any) -> Reading:
     """Text, blocks and tables of all pages.
 
     Raises:
         Refusal: encrypted, truncated, broken, or too many pages.
     """
-    document = _open(path)
+    return read_pages(path, config, "pypdfium2", _pages)
+
+
+def read_pages(path: Path, config: Any, name: str, pages_of: PagesOf) -> Reading:
+    """A pdf whose lines and tables one engine finds; refusals, blocks, running headers and OCR are those of every engine.
+
+    Raises:
+        Refusal: encrypted, truncated, broken, or too many pages.
+    """
+    document = open_pdf(path)
     try:
         count = len(document)
         if count > config.max_pages:
             raise Refusal("too_large", f"{count} pages; pipeline.parsing.max_pages is {config.max_pages}")
-        reading = Reading("pypdfium2", pages=count)
-        pages = list(_pages(document, path, reading))
+        reading = Reading(name, pages=count)
+        pages = list(pages_of(document, path, reading))
         _write(pages, document, reading, config)
     finally:
         document.close()
     return reading
 
 
-def _open(path: Path) -> Any:
+def open_pdf(path: Path) -> Any:
+    """The file as pdfium's document.
+
+    Raises:
+        Refusal: encrypted, truncated or broken.
+    """
     import pypdfium2
 
     with path.open("rb") as stream:
@@ -123,10 +142,14 @@ def _pages(document: Any, path: Path, reading: Reading) -> Iterator[Page]:
             except Exception as error:  # its text is read all the same
                 reading.remarks.append(f"tables of page {number} were not found ({type(error).__name__})")
         found = Page(number, page.get_height(), _items(page, tables))
-        visible = sum(len("".join(line.text.split())) for line in found.lines)
-        found.scanned = visible < SCANNED_BELOW and kinds[pdfium.FPDF_PAGEOBJ_IMAGE] > 0
+        found.scanned = is_scan(found, kinds[pdfium.FPDF_PAGEOBJ_IMAGE])
         page.close()
         yield found
+
+
+def is_scan(page: Page, pictures: int) -> bool:
+    """A page with hardly a visible character and a picture."""
+    return pictures > 0 and sum(len("".join(line.text.split())) for line in page.lines) < SCANNED_BELOW
 
 
 def _page(document: Any, number: int) -> Any:
@@ -221,16 +244,18 @@ def _tables(path: Path, number: int) -> list[tuple[tuple[float, float, float, fl
         page = document.pages[0]
         height = page.mediabox[3]
         for table in page.find_tables():
-            rows = [[cell or "" for cell in row] for row in table.extract()]
-            if (
-                len(rows) >= 2
-                and max(len(row) for row in rows) >= 2
-                and any(cell.strip() for row in rows for cell in row)
-            ):
+            if grid := grid_of(table.extract()):
                 left, top, right, bottom = table.bbox
-                grid = Grid([[Cell(cell) for cell in row] for row in rows])
                 found.append(((left, height - bottom, right, height - top), grid))
     return found
+
+
+def grid_of(rows: Sequence[Sequence[str | None]]) -> Grid | None:
+    """What an engine took for a table; None where it is none: one row, one column, or no text at all."""
+    filled = [[cell or "" for cell in row] for row in rows]
+    if len(filled) < 2 or max(map(len, filled)) < 2 or not any(cell.strip() for row in filled for cell in row):
+        return None
+    return Grid([[Cell(cell) for cell in row] for row in filled])
 
 
 def _write(pages: list[Page], document: Any, reading: Reading, config: Any) -> None:

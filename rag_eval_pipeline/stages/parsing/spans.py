@@ -1,4 +1,7 @@
-"""Where documents were read worst: the table `fidelity_spans`. Offsets, kinds and lengths; never text."""
+"""Where documents were read worst: the table `fidelity_spans`: offsets, kinds, lengths, and a few masked words around them.
+
+Here: which places are listed. Not here: rates (`quality`), masking (`stages.excerpts`).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import polars as pl
 
 from rag_eval_pipeline.measures.errors import ErrorSpan, error_spans
 from rag_eval_pipeline.measures.metric import Unmeasured
+from rag_eval_pipeline.stages.excerpts import Hidden, Places, excerpt, labelled
 from rag_eval_pipeline.warehouse.table import Table, conform, integer, string, table
 
 WORST = 20
@@ -20,7 +24,7 @@ WORST = 20
     "fidelity_spans", f"The {WORST} worst spans of each document with a reference text: where its parsed text differs."
 )
 class FidelitySpans(Table):
-    """Nothing of the text itself: a report shows it through the redactor."""
+    """Places in both texts; what stands there with personal data masked."""
 
     doc_id = string("Document", key=True)
     rank = integer("1 is the span with most wrong characters", key=True)
@@ -31,15 +35,27 @@ class FidelitySpans(Table):
     start = integer("First code point in the parsed text")
     end = integer("One past the last; the start itself where nothing was read")
     page = integer("Page of the place in the parsed text, from 1", null=True)
+    expected = string(
+        "The place in the reference text in brackets and a few words around it, masked", privacy="masked", null=True
+    )
+    found = string("The same of the parsed text, masked", privacy="masked", null=True)
 
 
-def fidelity_spans(frames: Mapping[str, pl.DataFrame], references: pl.DataFrame) -> pl.DataFrame:
+def fidelity_spans(
+    frames: Mapping[str, pl.DataFrame],
+    references: pl.DataFrame,
+    pii: pl.DataFrame | None = None,
+    places: pl.DataFrame | None = None,
+) -> pl.DataFrame:
     """The table.
 
     Args:
         frames: `parsed` and `blocks`.
         references: doc_id, text.
+        pii: labels of personal data in the reference texts.
+        places: `pii_places`, for the parsed texts.
     """
+    in_reference, in_parsed = labelled(pii) if pii is not None else {}, Places(places)
     texts = frames["parsed"].select("doc_id", "text").join(
         references.select("doc_id", pl.col("text").alias("reference")), on="doc_id"
     )  # fmt: skip
@@ -51,10 +67,27 @@ def fidelity_spans(frames: Mapping[str, pl.DataFrame], references: pl.DataFrame)
     rows: list[dict[str, Any]] = []
     for doc_id, text, reference in texts.sort("doc_id").iter_rows():
         rows += [
-            {**row, "doc_id": doc_id, "rank": rank, "page": _page(pages.get(doc_id), row["start"])}
+            {
+                **row,
+                "doc_id": doc_id,
+                "rank": rank,
+                "page": _page(pages.get(doc_id), row["start"]),
+                **_shown(row, reference, text, in_reference.get(doc_id, []), in_parsed.of(doc_id, "parsed")),
+            }
             for rank, row in enumerate(_worst(reference, text), 1)
         ]
     return conform(FidelitySpans, rows)
+
+
+def _shown(
+    row: Mapping[str, Any], reference: str, text: str, in_reference: list[Hidden], in_parsed: list[Hidden]
+) -> dict[str, str]:
+    if row["errors"] is None:  # the whole document: there is no place to show
+        return {}
+    return {
+        "expected": excerpt(reference, row["reference_start"], row["reference_end"], in_reference),
+        "found": excerpt(text, row["start"], row["end"], in_parsed),
+    }
 
 
 def _worst(reference: str, text: str) -> list[dict[str, Any]]:

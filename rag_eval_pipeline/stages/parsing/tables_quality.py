@@ -26,7 +26,7 @@ VARIANTS: dict[str, dict[str, bool]] = {
     "teds_struct": {"structure_only": True},
     "teds_lenient": {"lenient": True},
 }
-UNMEASURED = frozenset({"too_large"})
+UNMEASURED = frozenset({"too_large", "too_deep"})
 """Statuses of a comparison that has no value."""
 
 

@@ -15,7 +15,8 @@ from rag_eval_pipeline.corpus.faults import several
 from rag_eval_pipeline.corpus.fingerprints import sha256_file
 from rag_eval_pipeline.engine.limits import Limits, Refusal
 from rag_eval_pipeline.engine.plugins import is_import_path, load
-from rag_eval_pipeline.stages.parsing import ocr
+from rag_eval_pipeline.stages.parsing import engines, ocr
+from rag_eval_pipeline.stages.parsing.candidate import ParserCandidate, distinct, known_parser
 from rag_eval_pipeline.stages.parsing.markup import read_html
 from rag_eval_pipeline.stages.parsing.ocr import read_image
 from rag_eval_pipeline.stages.parsing.pdf import read_pdf
@@ -60,7 +61,9 @@ class ParsingConfig(BaseModel):
     """Section `parsing` of corpus.yaml.
 
     Attributes:
-        parser: pypdfium2 (with its own reader for every other format), or an import path of a `Parser`.
+        parser: pypdfium2 (with its own reader for every other format); an engine of others for the formats that it reads
+            (`engines`: pdfplumber, pymupdf, docling, unstructured); or an import path of a `Parser`.
+        candidates: parsers to compare with this one on the same documents; they decide nothing that follows.
         ocr: engine for images and scanned pages; auto is tesseract where installed, else rapidocr.
         ocr_languages: tesseract's names; those that are not installed are passed over. The first one weighs most: with
             Spanish first, accents survive on mixed pages, and English pages read the same.
@@ -75,6 +78,7 @@ class ParsingConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     parser: str = "pypdfium2"
+    candidates: tuple[ParserCandidate, ...] = Field((), exclude=True)
     ocr: Literal["auto", "tesseract", "rapidocr", "none"] = "auto"
     ocr_languages: tuple[str, ...] = ("spa", "eng")
     dpi: int = Field(300, ge=72, le=1200)
@@ -92,25 +96,44 @@ class ParsingConfig(BaseModel):
     @field_validator("parser")
     @classmethod
     def _known(cls, value: str) -> str:
-        if value != "pypdfium2" and not is_import_path(value):
-            raise ValueError(f"unknown parser {value!r}; use pypdfium2 or an import path package.module:Class")
-        return value
+        return known_parser(value)
+
+    @field_validator("candidates", mode="before")
+    @classmethod
+    def _none_is_empty(cls, value: Any) -> Any:
+        return () if value is None else value
+
+    @field_validator("candidates")
+    @classmethod
+    def _distinct(cls, value: tuple[ParserCandidate, ...]) -> tuple[ParserCandidate, ...]:
+        return distinct(value)
 
 
 CONFIG = ParsingConfig
 
 
 def identity(config: ParsingConfig) -> dict[str, Any]:
-    """The OCR engine that reads on this machine: another one, or other languages, read other texts."""
-    return {} if config.imported or is_import_path(config.parser) else {"ocr": ocr.identity(config)}
+    """The OCR engine that reads on this machine (another one, or other languages, read other texts), and another's parser.
+
+    Raises:
+        ValueError: the parser or the OCR engine is not installed.
+    """
+    if config.imported or is_import_path(config.parser):
+        return {}
+    if config.parser in engines.ENGINES:
+        engines.check(config.parser, "pipeline.parsing.parser")
+        return {"ocr": ocr.identity(config), "engine": engines.identity(config.parser)}
+    return {"ocr": ocr.identity(config)}
 
 
 def prepare(config: ParsingConfig) -> None:
     """Load models before a worker's first document, outside of the documents' time limit."""
     if is_import_path(config.parser):
         _user_parser(config.parser)
-    else:
-        ocr.warm(config)
+        return
+    if config.parser in engines.ENGINES:
+        engines.ENGINES[config.parser].warm()
+    ocr.warm(config)
 
 
 def run(frames: Mapping[str, pl.DataFrame], config: ParsingConfig, runtime: Runtime) -> dict[str, pl.DataFrame]:
@@ -156,7 +179,7 @@ def one(item: dict[str, Any], config: ParsingConfig) -> Rows:
         if is_import_path(config.parser):
             reading = _by_user(Path(item["file"]), config)
         else:
-            reading = READERS[item["media"]](Path(item["file"]), config)
+            reading = _reader(config.parser, item["media"])(Path(item["file"]), config)
     except Refusal as refusal:
         if refusal.status == "timeout":  # may pass the next time: a failure, not a result to remember
             raise
@@ -167,6 +190,11 @@ def one(item: dict[str, Any], config: ParsingConfig) -> Rows:
         raise
     _refuse_changed(item)
     return reading.rows(time.monotonic() - started)
+
+
+def _reader(parser: str, media: str) -> Callable[[Path, Any], Reading]:
+    engine = engines.ENGINES.get(parser)
+    return engine.read if engine and media in engine.media else READERS[media]
 
 
 def _refuse_changed(item: dict[str, Any]) -> None:

@@ -11,7 +11,9 @@ from sklearn.metrics import precision_recall_fscore_support
 
 from rag_eval_pipeline.corpus.gold import SCHEMAS, Gold
 from rag_eval_pipeline.corpus.settings import Settings
+from rag_eval_pipeline.stages.cleaning.findings import LARGEST, cleaning_findings
 from rag_eval_pipeline.stages.cleaning.quality import measure
+from rag_eval_pipeline.stages.cleaning.signs import broken_encodings, compatibility
 from rag_eval_pipeline.stages.cleaning.transform import CONFIG, main_lines, nfkc_with_map, one, run, strip_invisible
 from rag_eval_pipeline.text.offsets import OffsetMap
 from rag_eval_pipeline.warehouse.runtime import Runtime
@@ -205,6 +207,12 @@ def test_boilerplate_scores_equal_sklearn_on_character_masks(words):
     rows = measure({**frames(d=text), "cleaned": cleaned}, labels, CONFIG(), Settings())
     value = dict(rows.filter(item_id="d", unit="char").unique("metric").select("metric", "value").iter_rows())
     assert value["false_removals_chars"] == sum(f and not t for t, f in zip(truth, found, strict=True))
+    assert value["missed_boilerplate_chars"] == sum(t and not f for t, f in zip(truth, found, strict=True))
+    listed = cleaning_findings({**frames(d=text), "cleaned": cleaned}, labels, None)
+    sizes = dict(listed.filter(pl.col("in_all") <= LARGEST).group_by("kind").agg(pl.col("size").sum()).iter_rows())
+    for kind, metric in (("over_removal", "false_removals_chars"), ("under_removal", "missed_boilerplate_chars")):
+        if listed.filter(pl.col("kind") == kind, pl.col("in_all") > LARGEST).is_empty():
+            assert sizes.get(kind, 0) == value[metric]
     if not any(truth):
         assert value["boilerplate_recall"] is None
         return
@@ -232,3 +240,86 @@ def test_main_text_labels_unicode_figures_and_unlabelled_documents():
     assert get["mojibake", "b", "{}"]["value"] == 1.0
     assert get["invisible_chars", "b", '{"kind": "zero_width", "text": "parsed"}']["value"] == 1.0
     assert get["invisible_chars", "b", '{"kind": "zero_width", "text": "clean"}']["value"] == 0.0
+
+
+def words_of(text):
+    return set(text.replace("|", " ").split())
+
+
+@pytest.mark.parametrize("cleaner", ["trafilatura", "justext", "resiliparse"])
+def test_extractors_only_choose_lines_of_the_parsed_text(cleaner):
+    if cleaner == "resiliparse":
+        pytest.importorskip("resiliparse")
+    long = PAGE.replace(PARA, f"{PARA} {PARA} {PARA}")
+    text = PARSED.replace(PARA, f"{PARA} {PARA} {PARA}")
+    row = one(item(text, html=long), CONFIG(html=cleaner))["cleaned"][0]
+    check(row, text)
+    assert (row["status"], row["cleaner"]) == ("ok", cleaner)
+    assert PARA in row["text"]
+    assert "Cookies" not in row["text"]
+
+
+@pytest.mark.parametrize("cleaner", ["justext", "resiliparse"])
+@pytest.mark.parametrize(
+    "page", ["", "<html>", "\x00", "<p>", "<table>" * 300, "&#0;", "<html><body><nav>Home</nav></body></html>"]
+)
+def test_an_extractor_that_finds_no_main_text_leaves_the_page_whole(cleaner, page):
+    if cleaner == "resiliparse":
+        pytest.importorskip("resiliparse")
+    row = one(item("Home", html=page or " "), CONFIG(html=cleaner))["cleaned"][0]
+    assert row["text"] == "Home"
+    assert row["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "El año pasado la compañía pagó más.",
+        "Über den Fluß",
+        "« déjà vu » — œuvre",
+        "20 °C ± 5 %",
+        "naïve café “quoted” … €",
+    ],
+)
+def test_wrong_decodings_are_flagged_and_right_ones_are_not(text):
+    assert broken_encodings(text) == []
+    for wrong in ("latin-1", "cp1252"):
+        broken = text.encode("utf-8").decode(wrong, "replace")
+        spans = broken_encodings(broken)
+        assert spans
+        assert all(0 <= start < end <= len(broken) for start, end in spans)
+
+
+@given(st.text(CHARS, max_size=80))
+def test_signs_that_drift_are_those_whose_forms_differ(text):
+    spans = list(compatibility(text))
+    covered = {place for start, end in spans for place in range(start, end)}
+    for place, sign in enumerate(text):
+        alone = unicodedata.normalize("NFC", sign) != unicodedata.normalize("NFKC", sign)
+        assert alone or place not in covered
+    if unicodedata.normalize("NFC", text) == unicodedata.normalize("NFKC", text):
+        assert not spans
+
+
+def test_findings_show_a_place_with_personal_data_masked():
+    text = "Write to Ana Ruiz.\n\nHome Products\n\nThe Ρaypal p\u00adrice\u202e is Ã© here."
+    cleaned = one(item(text), CONFIG(html="none", invisible="keep"))["cleaned"][0]
+    frame = pl.DataFrame([{"doc_id": "d", **cleaned}])
+    labels = gold(
+        main_text=[{"doc_id": "d", "text": text.replace("Home Products\n\n", ""), "boilerplate": None}],
+        references=[{"doc_id": "d", "text": text}],
+    )
+    places = pl.DataFrame(
+        {"doc_id": ["d"] * 2, "layer": ["parsed", "clean"], "start": [9, 9], "end": [17, 17], "type": ["PERSON"] * 2}
+    )
+    found = cleaning_findings({**frames(d=text), "cleaned": frame}, labels, places)
+    by_kind = {row["kind"]: row for row in found.iter_rows(named=True)}
+    assert by_kind.keys() == {"under_removal", "mixed_script", "mojibake", "soft_hyphen", "direction"}
+    left = by_kind["under_removal"]
+    assert text[left["start"] : left["end"]] == "Home Products"
+    assert left["size"] == 12
+    assert "[Home Products]" in left["context"]
+    assert all("Ana" not in row["context"] and "Ruiz" not in row["context"] for row in by_kind.values())
+    assert "<PERSON>" in left["context"]
+    assert "[Ρaypal]" in by_kind["mixed_script"]["context"]
+    assert "[\\u202e]" in by_kind["direction"]["context"]

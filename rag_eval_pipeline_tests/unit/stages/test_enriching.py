@@ -70,7 +70,10 @@ def test_an_unknown_detector_or_language_is_refused():
 
 def gold(labels):
     return Gold(
-        languages=pl.DataFrame({"doc_id": list(labels), "language": list(labels.values())}, schema=SCHEMAS["languages"])
+        languages=pl.DataFrame(
+            {"doc_id": list(labels), "language": list(labels.values()), "sections": [None] * len(labels)},
+            schema=SCHEMAS["languages"],
+        )
     )
 
 

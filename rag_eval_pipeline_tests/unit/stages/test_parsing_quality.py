@@ -15,7 +15,7 @@ from rag_eval_pipeline.stages.parsing.tables import Blocks, Parsed, ParsedTables
 from rag_eval_pipeline.stages.parsing.transform import ParsingConfig, run
 from rag_eval_pipeline.warehouse.measurement import document_of_table, table_item
 from rag_eval_pipeline.warehouse.runtime import Runtime
-from rag_eval_pipeline.warehouse.table import conform, polars_schema
+from rag_eval_pipeline.warehouse.table import conform, polars_schema, privacy_of
 from rag_eval_pipeline_tests.integration.house import Run, home_of
 from rag_eval_pipeline_tests.small import QUICK, write_corpus, write_jsonl
 from rag_eval_pipeline_tests.unit.stages.test_parsing import SourceConfig, files, list_documents
@@ -278,7 +278,7 @@ def test_every_metric_of_tables_and_structure_is_declared():
 # Spans
 
 
-def test_worst_spans_are_ranked_with_their_page_and_hold_no_text(monkeypatch):
+def test_worst_spans_are_ranked_with_their_page_and_masked_words_around_them(monkeypatch):
     text = "Secret of page one.\n\nSecond pagge here."
     parsed = conform(
         Parsed,
@@ -296,10 +296,20 @@ def test_worst_spans_are_ranked_with_their_page_and_hold_no_text(monkeypatch):
     assert (row["doc_id"], row["rank"], row["kind"], row["page"]) == ("a", 1, "replaced", 2)
     assert text[row["start"] : row["end"]] == "pagge"
     assert reference[row["reference_start"] : row["reference_end"]] == "page, all of it,"
-    assert {name for name, dtype in polars_schema(FidelitySpans).items() if dtype == pl.String} == {"doc_id", "kind"}
+    assert row["expected"] == "Secret of page one. Second [page, all of it,] here."
+    assert row["found"] == "Secret of page one. Second [pagge] here."
+    pii = pl.DataFrame([{"doc_id": "a", "spans": [{"start": 0, "end": 6, "type": "WORD"}]}], schema=SCHEMAS["pii"])
+    places = pl.DataFrame({"doc_id": ["a"], "layer": ["parsed"], "start": [10], "end": [14], "type": ["PLACE"]})
+    masked = fidelity_spans(frames, references, pii, places).row(0, named=True)
+    assert masked["expected"].startswith("<WORD> of page")
+    assert masked["found"].startswith("Secret of <PLACE> one.")
+    texts = {name for name, dtype in polars_schema(FidelitySpans).items() if dtype == pl.String}
+    assert {name: privacy_of(FidelitySpans.columns()[name]) for name in texts} == {
+        "doc_id": "none", "kind": "none", "expected": "masked", "found": "masked",
+    }  # fmt: skip
     monkeypatch.setattr(errors, "MAX_PAIRS", 5)
     large = fidelity_spans(frames, references).rows(named=True)
-    assert [(r["kind"], r["errors"], r["end"]) for r in large] == [("too_large", None, len(text))]
+    assert [(r["kind"], r["errors"], r["end"], r["found"]) for r in large] == [("too_large", None, len(text), None)]
 
 
 def test_no_more_than_the_worst_spans_are_kept():

@@ -1,0 +1,67 @@
+"""`python -m rag_eval_pipeline_tests.fuzz.html [SECONDS] [CORPUS]`: atheris on the path from html to tables and their scores.
+
+What makes it fail is written to the folder CORPUS (a temporary one by default) as crash-<hash>.
+"""
+
+import importlib.util
+import sys
+import tempfile
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(
+    include=["rag_eval_pipeline.stages.parsing", "rag_eval_pipeline.measures", "rag_eval_pipeline.text"]
+):
+    from rag_eval_pipeline.measures import tables
+    from rag_eval_pipeline_tests.fuzz.invariants import check_page, check_tables
+
+WORDS = (
+    "<table>", "</table>", "<tr>", "</tr>", "<td>", "</td>", "<th>", "</th>", "<thead>", "<tbody>", "<tfoot>", "<caption>",
+    " colspan='2'", " rowspan='0'", " colspan=99999999999999999999", "<li>", "<ul>", "<h1>", "<pre>", "<br>", "<nav>", "<svg>",
+    "<template>", "<!--", "-->", "<![CDATA[", "<?xml version='1.0'?>", "<script>", "&amp;", "&#0;", "&#xD800;", "&nbsp;",
+    " style='display:none'", " hidden", "<meta charset=utf-16>", "<meta charset='x'>", "<base>", "<frameset>", "<col>",
+)  # fmt: skip
+SEEDS = (
+    "<table><thead><tr><th>a<th colspan=2>b</thead><tbody><tr><td rowspan=x>1<td>2</table>",
+    "<html><body><nav>menu</nav><main><h1>T</h1><ul><li>x<ul><li>y</ul></ul><table><caption>c</caption><tr><td>1<td>2</table>",
+    "<table><tr><td><table><tr><td>in</table>out<b>x<i>y</i>z</b></table>\0<table></table>",
+)
+
+
+def plain_kernel() -> None:
+    """The compiled recurrence without instrumentation, which numba cannot type: from a second copy of its module."""
+    spec = importlib.util.find_spec(tables.__name__)
+    assert spec is not None
+    assert spec.loader is not None
+    copy = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(copy)
+    tables._kernel = copy._kernel
+
+
+def main() -> None:
+    """Fuzz for a time; atheris ends the process."""
+    plain_kernel()
+    seconds = int(sys.argv[1]) if len(sys.argv) > 1 else 600
+    folder = Path(sys.argv[2] if len(sys.argv) > 2 else tempfile.mkdtemp(prefix="fuzz-html-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(SEEDS):
+        (folder / f"seed-{number}").write_bytes(b"\x00" + seed.encode())
+    words = folder.parent / f"{folder.name}.dict"
+    escaped = (word.replace("\\", "\\\\").replace('"', '\\"') for word in WORDS)
+    words.write_text("".join(f'"{word}"\n' for word in escaped), "utf-8")
+    page = Path(tempfile.mkdtemp(prefix="fuzz-page-")) / "page.html"
+
+    def one(data: bytes) -> None:
+        check_page(data[1:], page)
+        first, second = data[1:].split(b"</table>", 1) if b"</table>" in data else (data[1:], b"")
+        check_tables(first.decode("utf-8", "surrogateescape"), second.decode("utf-8", "replace"))
+
+    print(f"corpus and what fails: {folder}", flush=True)
+    options = (f"-max_total_time={seconds}", "-max_len=2048", "-timeout=60", "-rss_limit_mb=4096", f"-dict={words}")
+    atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={folder}/", str(folder)], one)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

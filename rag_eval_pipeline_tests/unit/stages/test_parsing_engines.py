@@ -1,0 +1,148 @@
+"""Parsers of others: each reads the same document, refuses the same broken ones, and is named where it is absent."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from pydantic import ValidationError
+
+from rag_eval_pipeline.measures import cer
+from rag_eval_pipeline.stages.parsing import engines, ocr
+from rag_eval_pipeline.stages.parsing.transform import ParsingConfig, identity, one
+from rag_eval_pipeline_tests.unit.stages import documents as made
+
+needs_tesseract = pytest.mark.skipif(ocr.tesseract() is None, reason="tesseract is not installed")
+PDF = ["pdfplumber", "pymupdf"]
+
+
+def read(path, parser, media="pdf", **settings):
+    if engines.find_spec(engines.ENGINES[parser].package) is None:
+        pytest.skip(f"{parser} is not installed")
+    return one({"file": str(path), "media": media}, ParsingConfig(parser=parser, **settings))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    return made.text_pdf(tmp_path_factory.mktemp("engines") / "page.pdf", pages=3, header="Nimbara handbook")
+
+
+@pytest.mark.parametrize("parser", PDF)
+def test_engines_read_what_the_built_in_reader_reads(page, parser):
+    ours = one({"file": str(page), "media": "pdf"}, ParsingConfig())
+    theirs = read(page, parser)
+    parsed, reference = theirs["parsed"][0], ours["parsed"][0]
+    assert (parsed["status"], parsed["parser"], parsed["pages"]) == ("ok", parser, 3)
+    assert cer(reference["text"], parsed["text"]).value < 0.02
+    assert made.SPANISH.split()[3] in parsed["text"]
+    assert len(theirs["parsed_tables"]) == len(ours["parsed_tables"]) == 3
+    for table in theirs["parsed_tables"]:
+        assert "Niño &amp; Co" in table["html"]
+    for block in theirs["blocks"]:
+        assert 0 <= block["start"] < block["end"] <= len(parsed["text"])
+    headings = [parsed["text"][b["start"] : b["end"]] for b in theirs["blocks"] if b["kind"] == "heading"]
+    assert headings[:2] == ["Leave policy", "Días libres"]
+    assert sum(b["kind"] == "boilerplate" for b in theirs["blocks"]) == 3, "running headers, as of any engine"
+
+
+@pytest.mark.parametrize("parser", PDF)
+def test_a_table_stands_once_and_where_it_is(page, parser):
+    text = read(page, parser)["parsed"][0]["text"]
+    assert text.count("Río 200") == 3
+    assert text.index("ñandúes") < text.index("Río 200") < text.index("After the table comes this line.")
+
+
+@pytest.mark.parametrize("parser", PDF)
+def test_broken_documents_are_refused_as_by_the_built_in_reader(tmp_path, parser):
+    good = made.text_pdf(tmp_path / "good.pdf")
+    (tmp_path / "cut.pdf").write_bytes(good.read_bytes()[:900])
+    made.encrypted_pdf(tmp_path / "locked.pdf")
+    found = {name: read(tmp_path / f"{name}.pdf", parser)["parsed"][0]["status"] for name in ("good", "cut", "locked")}
+    assert found == {"good": "ok", "cut": "error", "locked": "encrypted"}
+    assert (
+        read(made.text_pdf(tmp_path / "long.pdf", pages=2), parser, max_pages=1)["parsed"][0]["status"] == "too_large"
+    )
+
+
+@needs_tesseract
+@pytest.mark.parametrize("parser", PDF)
+def test_scanned_pages_are_read_by_ocr_whichever_engine_looks(tmp_path, parser):
+    made.scanned_pdf(tmp_path / "scan.pdf", [made.ENGLISH])
+    found = read(tmp_path / "scan.pdf", parser)["parsed"][0]
+    assert found["parser"] == f"{parser}+tesseract"
+    assert cer(made.ENGLISH, found["text"]).value < 0.05
+
+
+@pytest.mark.parametrize("parser", ["pymupdf", "docling", "unstructured"])
+def test_an_absent_package_is_refused_with_its_extra(monkeypatch, parser):
+    monkeypatch.setattr(engines, "find_spec", lambda _name: None)
+    with pytest.raises(ValueError, match=rf"parser is {parser}, which is not installed.*rag_eval_pipeline\[{parser}\]"):
+        identity(ParsingConfig(parser=parser))
+
+
+def test_an_unknown_parser_names_those_that_there_are():
+    with pytest.raises(ValidationError, match="unknown parser 'tika'; use pypdfium2, pdfplumber, pymupdf"):
+        ParsingConfig(parser="tika")
+
+
+def test_other_formats_are_read_by_the_house_whatever_the_engine(tmp_path):
+    (tmp_path / "page.html").write_text(made.HTML, "utf-8")
+    item = {"file": str(tmp_path / "page.html"), "media": "html"}
+    ours, theirs = (one(item, ParsingConfig(parser=parser)) for parser in ("pypdfium2", "pdfplumber"))
+    for rows in (ours, theirs):
+        rows["parsed"][0]["seconds"] = None
+    assert ours == theirs
+
+
+# Elements: what these packages hand over, by stand-ins of the same form ----------------------------------------------
+
+
+def element(category, text, page=1, depth=None, html=None):
+    meta = SimpleNamespace(page_number=page, category_depth=depth, text_as_html=html)
+    return SimpleNamespace(category=category, text=text, metadata=meta)
+
+
+def test_elements_of_unstructured_become_blocks_and_tables(monkeypatch, tmp_path):
+    auto = ModuleType("unstructured.partition.auto")
+    auto.partition = lambda filename: [
+        element("Title", "Leave policy", depth=0),
+        element("Header", "Page 1"),
+        element("NarrativeText", made.ENGLISH),
+        element("ListItem", "First point", depth=1),
+        element("Table", "a b", html="<table><tr><td>a</td><td>b</td></tr></table>"),
+    ]
+    for name in ("unstructured", "unstructured.partition"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "unstructured.partition.auto", auto)
+    (tmp_path / "page.html").write_text("x")
+    reading = engines.ENGINES["unstructured"].read(tmp_path / "page.html", ParsingConfig())
+    kinds = [(block["kind"], block["level"]) for block in reading.blocks]
+    assert kinds == [("heading", 1), ("boilerplate", None), ("paragraph", None), ("list_item", 2), ("table", None)]
+    assert reading.tables[0]["html"] == "<table><tr><td>a</td><td>b</td></tr></table>"
+
+
+def test_items_of_docling_become_blocks_and_a_spanning_cell_stands_once(monkeypatch, tmp_path):
+    wide = SimpleNamespace(
+        text="both", start_row_offset_idx=0, start_col_offset_idx=0, col_span=2, row_span=1,
+        column_header=True, row_header=False,
+    )  # fmt: skip
+    cells = [
+        SimpleNamespace(
+            text=text, start_row_offset_idx=1, start_col_offset_idx=at, col_span=1, row_span=1, column_header=False, row_header=False
+        )
+        for at, text in enumerate("ab")
+    ]  # fmt: skip
+    at_page = [SimpleNamespace(page_no=2)]
+    items = [
+        SimpleNamespace(label=SimpleNamespace(value="section_header"), text="Días libres", level=2, prov=at_page),
+        SimpleNamespace(label="text", text=made.SPANISH, prov=at_page),
+        SimpleNamespace(label="table", data=SimpleNamespace(grid=[[wide, wide], cells]), prov=at_page),
+        SimpleNamespace(label="page_footer", text="2", prov=[]),
+    ]
+    document = SimpleNamespace(pages={1: 1, 2: 2}, iterate_items=lambda: ((item, 0) for item in items))
+    converter = SimpleNamespace(convert=lambda _path, max_num_pages: SimpleNamespace(document=document))
+    monkeypatch.setattr(engines, "_CONVERTER", [converter])
+    reading = engines.ENGINES["docling"].read(tmp_path / "x.pdf", ParsingConfig())
+    assert [(b["kind"], b["level"], b["page"]) for b in reading.blocks] == [
+        ("heading", 2, 2), ("paragraph", None, 2), ("table", None, 2), ("boilerplate", None, None),
+    ]  # fmt: skip
+    assert reading.tables[0]["html"] == '<table><tr><th colspan="2">both</th></tr><tr><td>a</td><td>b</td></tr></table>'
