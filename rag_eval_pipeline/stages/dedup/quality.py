@@ -11,6 +11,7 @@ from rag_eval_pipeline.corpus.gold import Gold
 from rag_eval_pipeline.corpus.settings import Settings
 from rag_eval_pipeline.measures.metric import Metric
 from rag_eval_pipeline.measures.pairs import BCubed, b_cubed, connected, pair_scores
+from rag_eval_pipeline.stages.dedup.revisions import declared_pairs
 from rag_eval_pipeline.warehouse.measurement import measurement, measurements
 
 INF = float("inf")
@@ -24,6 +25,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("b_cubed_precision", "Mean share of an item's cluster that is labelled with it", "higher"),
     Metric("b_cubed_recall", "Mean share of an item's labelled group that is in its cluster", "higher"),
     Metric("b_cubed_f1", "Harmonic mean of B³ precision and recall", "higher"),
+    Metric(
+        "revision_pairs", "Pairs found alike and kept apart as editions of one document", "neither", 0, INF, "pairs"
+    ),
+    Metric("revision_merge_rate", "Documents joined by `supersedes` in one cluster / such pairs", "lower"),
     Metric("largest_cluster", "Documents in the largest cluster", "neither", 0, INF, "documents"),
     Metric("removed_share", "The document was removed as a near-duplicate", "neither"),
 )
@@ -42,6 +47,7 @@ def measure(frames: Mapping[str, pl.DataFrame], gold: Gold, config: Any, setting
     found = _found(frames["dedup_edges"], config)
     rows = [_merge_row(a, b, duplicate, cluster[a] == cluster[b]) for a, b, duplicate in labels]
     rows += _corpus_rows(labels, found, cluster)
+    rows += _revision_rows(frames, cluster)
     sizes = dedup.group_by("cluster_id").len()["len"]
     rows.append(measurement("largest_cluster", "corpus", "all", float(sizes.max() or 0), unit="document"))  # type: ignore[arg-type]
     rows += [
@@ -56,7 +62,20 @@ def _found(edges: pl.DataFrame, config: Any) -> list[tuple[str, str]]:
     near = (
         pl.col("similarity").is_null() | (pl.col("verified") == "import") | (pl.col("similarity") >= config.threshold)
     )
-    return list(edges.filter(near).select("doc_a", "doc_b").iter_rows())
+    return list(edges.filter(near, relation="duplicate").select("doc_a", "doc_b").iter_rows())
+
+
+def _revision_rows(frames: Mapping[str, pl.DataFrame], cluster: Mapping[Hashable, str]) -> list[dict[str, Any]]:
+    """Editions of one document: how many pairs were found alike and left, and whether declared ones were merged anyhow."""
+    apart = frames["dedup_edges"].filter(relation="revision").height
+    rows = [measurement("revision_pairs", "corpus", "all", float(apart), unit="pair")]
+    pairs = [(a, b) for a, b in declared_pairs(frames["documents"]) if a in cluster and b in cluster]
+    if not pairs:
+        rows.append(measurement("revision_merge_rate", "corpus", "all", None, unit="pair", status="no_revisions"))
+    return rows + [
+        measurement("revision_merge_rate", "pair", f"{a} | {b}", float(cluster[a] == cluster[b]), unit="pair")
+        for a, b in pairs
+    ]
 
 
 def _merge_row(a: str, b: str, duplicate: bool, together: bool) -> dict[str, Any]:

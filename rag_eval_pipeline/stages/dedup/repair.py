@@ -12,8 +12,9 @@ import numpy as np
 import polars as pl
 
 from rag_eval_pipeline.corpus.predicates import visible
+from rag_eval_pipeline.stages.dedup.shingles import jaccard, shingles_of
 from rag_eval_pipeline.stages.dedup.tables import Dedup, DedupEdges
-from rag_eval_pipeline.stages.dedup.transform import _preference, _survivors, clusters_of, jaccard, shingles_of
+from rag_eval_pipeline.stages.dedup.transform import _preference, _survivors, clusters_of, edge
 from rag_eval_pipeline.stages.truth import Truth
 from rag_eval_pipeline.warehouse.table import conform
 
@@ -111,8 +112,7 @@ class _House:
         """The stage's own choice among some documents."""
         if len(members) == 1:
             return members[0]
-        pairs = [(members[0], other) for other in members[1:]]
-        return _survivors(pairs, self.preference)[members[0]]
+        return _survivors([members], self.preference)[members[0]]
 
 
 def _pass(house: _House, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame] | None:
@@ -224,7 +224,7 @@ def _tables(
     )
     fate = fate.with_columns((pl.col("survivor") == pl.col("doc_id")).alias("kept"))
     changed = _changed(old, new)
-    pairs = {pair for pair in edges if new[pair[0]] == new[pair[1]]}
+    pairs = {pair for pair, known in edges.items() if new[pair[0]] == new[pair[1]] or known["relation"] == "revision"}
     pairs |= {pair for pair in house.same if new[pair[0]] == new[pair[1]] and new[pair[0]] in changed}
     pairs |= {(min(row, kept), max(row, kept)) for row, kept in new.items() if row != kept and kept in changed}
     rows = [_edge(house, pair, edges.get(pair), new, new[pair[0]] in changed) for pair in sorted(pairs)]
@@ -247,18 +247,13 @@ def _members(survivors: Mapping[int, int]) -> dict[int, list[int]]:
 def _edge(
     house: _House, pair: tuple[int, int], known: Mapping[str, Any] | None, survivors: Mapping[int, int], changed: bool
 ) -> dict[str, Any]:
-    if known is not None and not changed:
-        return dict(known)
     a, b = pair
+    if known is not None and not changed and known["relation"] == "duplicate":
+        return dict(known)
     if known is None:
         texts = (house.cleaned["text"][a], house.cleaned["text"][b])
-        similarity: float | None = jaccard(*(shingles_of(text, house.config.shingle) for text in texts))
+        sizes = (house.config.shingle, house.config.dense_shingle)
+        similarity: float | None = jaccard(*(shingles_of(text, *sizes) for text in texts))
     else:
         similarity = known["similarity"]
-    return {
-        "doc_a": house.ids[a],
-        "doc_b": house.ids[b],
-        "similarity": similarity,
-        "verified": "exact" if known is None else known["verified"],
-        "removed": house.ids[b] if survivors[a] == a else house.ids[a] if survivors[b] == b else None,
-    }
+    return edge(house.ids, pair, similarity, "exact" if known is None else known["verified"], survivors)

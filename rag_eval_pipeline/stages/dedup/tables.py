@@ -12,10 +12,16 @@ class Dedup(Table):
     status = string("ok | empty (an empty document is nobody's duplicate)")
 
 
-@table("dedup_edges", "One row a pair found to be near-duplicates.")
+@table(
+    "dedup_edges", "One row a pair found to be alike: near-duplicates, and editions of one document that stay apart."
+)
 class DedupEdges(Table):
     doc_a = string("Smaller doc_id of the pair", key=True)
     doc_b = string("Larger doc_id of the pair", key=True)
     similarity = number("Verified similarity", null=True)
     verified = string("exact | minhash | none | import")
+    relation = string(
+        "duplicate (one cluster) | revision (alike, but editions of one document, or a copy of another edition)"
+    )
+    kept = string("The document of the pair that the other one was removed for, if any", null=True)
     removed = string("The document of the pair that was removed, if any", null=True)

@@ -1,7 +1,8 @@
 """Which documents are near-duplicates, and which one of each cluster is kept. Labels and their judgement belong in `quality`.
 
 Character shingles of the normalised text (no word splitting, so every script counts alike) → MinHash → banding for
-candidates → verified similarity → clusters by union-find → one survivor a cluster.
+candidates (`shingles`) → verified similarity → clusters by union-find, never two editions of one document in one (`revisions`)
+→ one survivor a cluster.
 """
 
 from __future__ import annotations
@@ -9,30 +10,29 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
+from rag_eval_pipeline.stages.dedup.revisions import Editions, editions_of
+from rag_eval_pipeline.stages.dedup.shingles import (
+    candidates,
+    gram_hashes,
+    jaccard,
+    packed,
+    shingles_of,
+    signature_of,
+    unpacked,
+)
 from rag_eval_pipeline.stages.dedup.tables import Dedup, DedupEdges
-from rag_eval_pipeline.text.normalise import normalise
 from rag_eval_pipeline.warehouse.config import Switch
 from rag_eval_pipeline.warehouse.runtime import Runtime
-from rag_eval_pipeline.warehouse.table import Table, conform, integer, integers, string, table
+from rag_eval_pipeline.warehouse.table import Table, conform, integer, string, table
 
-FORM = "nfc+ws+casefold"
-SCHEME = "affine32"
-"""Pinned: datasketch's schemes give different signatures, and its default has changed before."""
-BATCH = 20_000
-"""Shingles hashed at a time: 10 MB of permuted hashes instead of gigabytes for a long document."""
-WINDOW = 64
-"""In one bucket each document is compared with so many that follow it: all pairs up to 65 documents, and a chain in larger
-buckets, so that 10⁵ copies of one template don't cost 10¹⁰ comparisons."""
-CACHED_SHINGLES = 3_000_000
-MISSED, SPURIOUS = 0.98, 0.02
-"""Verified candidates are wrong at no cost but time, so bands are chosen to miss few pairs."""
+CACHED_SHINGLES = 1_000_000
+"""Shingles of documents that are kept while pairs are verified: about 100 MB."""
 
 Pair = tuple[int, int]
 
@@ -43,7 +43,7 @@ class Signatures(Table):
 
     doc_id = string("Document", key=True)
     shingles = integer("Distinct shingles; 0 for an empty document")
-    signature = integers("Hash values")
+    signature = string("Hash values, uint32 in base 64")
 
 
 class DedupConfig(BaseModel):
@@ -51,11 +51,15 @@ class DedupConfig(BaseModel):
 
     Attributes:
         shingle: code points a shingle; a shorter text is one shingle.
+        dense_shingle: code points of a shingle that begins with a Han, kana or Hangul character; null: as `shingle`, blind to
+            the script.
         num_perm: hash functions of the signature.
         threshold: Jaccard similarity from which two documents are near-duplicates.
         verify: `exact` Jaccard of the shingle sets, `minhash` estimate, or `none`: every candidate counts.
         keep: survivor of a cluster. `newest`: not superseded by a member, then latest published_at, else committed_at;
             `longest`: most characters; `first`: smallest doc_id. Ties: smallest doc_id.
+        revisions: what is a new edition and so no duplicate, however alike: `declared` what `supersedes` joins; `numbered` also
+            what differs in its text and is named alike but for numbers; `merge` nothing.
         seed: of the hash functions.
         imported: take outputs/dedup.jsonl instead (`import` in corpus.yaml).
     """
@@ -64,10 +68,12 @@ class DedupConfig(BaseModel):
 
     enabled: bool = True
     shingle: int = Field(5, ge=1, le=1000)
+    dense_shingle: int | None = Field(None, ge=1, le=1000)
     num_perm: int = Field(128, ge=2, le=2048)
     threshold: float = Field(0.8, gt=0, le=1)
     verify: Literal["exact", "minhash", "none"] = "exact"
     keep: Literal["newest", "longest", "first"] = "newest"
+    revisions: Literal["declared", "numbered", "merge"] = "declared"
     seed: int = 1
     imported: Switch = Field(False, alias="import")
 
@@ -88,72 +94,39 @@ def run(frames: Mapping[str, pl.DataFrame], config: DedupConfig, runtime: Runtim
         return _tables(cleaned, {}, [])
     made = runtime.map("dedup", one, cleaned, config, reads=["text"], writes=[Signatures], failed=failed)
     signatures = made["dedup_signatures"].sort("doc_id")
-    pairs, similarities = _verified(cleaned["text"], signatures, config)
-    survivors = _survivors(pairs, _preference(cleaned, frames["documents"], config.keep))
-    shingles = _ShingleSets(cleaned["text"], config.shingle)
+    pairs, similarities = near_pairs(cleaned["text"], signatures, config)
+    documents = frames["documents"]
+    editions = editions_of(cleaned["doc_id"], documents, config.revisions, cleaned["text"])
+    clusters = clusters_of(pairs, similarities, editions)
+    survivors = _survivors(clusters, _preference(cleaned, documents, config.keep))
+    shingles = _ShingleSets(cleaned["text"], config)
     edges = _edges(cleaned["doc_id"], pairs, similarities, survivors, shingles, config.verify)
     return _tables(cleaned, survivors, edges)
 
 
 def one(item: dict[str, Any], config: DedupConfig) -> dict[str, list[dict[str, Any]]]:
     """MinHash signature of one text."""
-    grams = shingles_of(item["text"], config.shingle)
-    row = {
-        "shingles": len(grams),
-        "signature": signature_of(grams, config.num_perm, config.seed).tolist() if grams else [],
-    }
-    return {"dedup_signatures": [row]}
+    hashes = gram_hashes(item["text"], config.shingle, config.dense_shingle)
+    signature = packed(signature_of(hashes, config.num_perm, config.seed)) if len(hashes) else ""
+    return {"dedup_signatures": [{"shingles": len(hashes), "signature": signature}]}
 
 
 def failed(item: dict[str, Any], status: str, error: str) -> dict[str, list[dict[str, Any]]]:
     """A document whose signature could not be computed is nobody's duplicate."""
-    return {"dedup_signatures": [{"shingles": 0, "signature": []}]}
-
-
-def shingles_of(text: str, size: int) -> set[str]:
-    """Distinct runs of `size` code points of the normalised text; a shorter text is one shingle, an empty one has none."""
-    normal = normalise(text, FORM)
-    if len(normal) <= size:
-        return {normal} if normal else set()
-    return {normal[start : start + size] for start in range(len(normal) - size + 1)}
-
-
-def jaccard(a: set[str], b: set[str]) -> float:
-    """Shared / all shingles; two empty sets share nothing."""
-    shared = len(a & b)
-    union = len(a) + len(b) - shared
-    return shared / union if union else 0.0
-
-
-def signature_of(grams: Iterable[str], num_perm: int, seed: int) -> np.ndarray:
-    """Hash values of datasketch's MinHash, hashed in batches."""
-    sketch = _blank(num_perm, seed).copy()
-    batch: list[bytes] = []
-    for gram in grams:
-        batch.append(gram.encode("utf-8", "surrogatepass"))
-        if len(batch) == BATCH:
-            sketch.update_batch(batch)
-            batch = []
-    sketch.update_batch(batch)
-    return np.asarray(sketch.hashvalues)
-
-
-@lru_cache(maxsize=4)
-def _blank(num_perm: int, seed: int) -> Any:
-    from datasketch import MinHash
-
-    return MinHash(num_perm=num_perm, seed=seed, scheme=SCHEME)
+    return {"dedup_signatures": [{"shingles": 0, "signature": ""}]}
 
 
 # Pairs -----------------------------------------------------------------------------------------------------------------
 
 
-def _verified(texts: pl.Series, signatures: pl.DataFrame, config: DedupConfig) -> tuple[list[Pair], list[float | None]]:
+def near_pairs(
+    texts: pl.Series, signatures: pl.DataFrame, config: DedupConfig
+) -> tuple[list[Pair], list[float | None]]:
     """Near-duplicate pairs of row numbers (smaller first), in order, with their similarity."""
     rows = np.flatnonzero(signatures["shingles"].to_numpy() > 0)
     if len(rows) < 2:
         return [], []
-    matrix = np.array(signatures["signature"].gather(rows).to_list(), dtype=np.uint32)
+    matrix = unpacked(signatures["signature"].gather(rows).to_list(), config.num_perm)
     sizes = signatures["shingles"].to_numpy()[rows]
     pairs = candidates(matrix, config.threshold, verified=config.verify != "none")
     if config.verify == "none":
@@ -163,8 +136,8 @@ def _verified(texts: pl.Series, signatures: pl.DataFrame, config: DedupConfig) -
         near = estimates >= config.threshold
         return [(int(rows[i]), int(rows[j])) for i, j in pairs[near]], estimates[near].tolist()
     # Two sets whose sizes differ too much cannot be that similar: no need to build them.
-    low, high = np.minimum(sizes[pairs].min(axis=1), np.inf), sizes[pairs].max(axis=1)
-    sets = _ShingleSets(texts, config.shingle)
+    low, high = sizes[pairs].min(axis=1), sizes[pairs].max(axis=1)
+    sets = _ShingleSets(texts, config)
     found, similarities = [], []
     for i, j in pairs[low / high >= config.threshold]:
         similarity = jaccard(sets[int(rows[i])], sets[int(rows[j])])
@@ -185,42 +158,11 @@ def _blocks(pairs: np.ndarray, size: int) -> Iterator[np.ndarray]:
         yield pairs[start : start + size]
 
 
-def candidates(matrix: np.ndarray, threshold: float, *, verified: bool) -> np.ndarray:
-    """Pairs of rows that agree in all hash values of at least one band: int array (pairs, 2), sorted, smaller row first."""
-    bands, width = _bands(threshold, matrix.shape[1], verified)
-    multipliers = np.random.default_rng(0).integers(1, 2**63, size=width, dtype=np.uint64) | np.uint64(1)
-    found = np.empty(0, dtype=np.int64)
-    n = len(matrix)
-    for band in range(bands):
-        part = matrix[:, band * width : (band + 1) * width].astype(np.uint64)
-        with np.errstate(over="ignore"):
-            keys = (part * multipliers).sum(axis=1, dtype=np.uint64)
-        order = np.argsort(keys, kind="stable")
-        ranked = keys[order]
-        latest = [found]
-        for step in range(1, min(WINDOW, n - 1) + 1):
-            same = np.flatnonzero(ranked[step:] == ranked[:-step])
-            if not len(same):
-                break
-            latest.append(order[same] * n + order[same + step])
-        found = np.unique(np.concatenate(latest))
-    return np.stack([found // n, found % n], axis=1).astype(np.int64)
-
-
-@lru_cache(maxsize=16)
-def _bands(threshold: float, num_perm: int, verified: bool) -> tuple[int, int]:
-    from datasketch import MinHashLSH
-
-    weights = (SPURIOUS, MISSED) if verified else (0.5, 0.5)
-    index = MinHashLSH(threshold=threshold, num_perm=num_perm, weights=weights)
-    return int(index.b), int(index.r)
-
-
 class _ShingleSets:
     """Shingle sets of rows, the latest ones kept up to a total size."""
 
-    def __init__(self, texts: pl.Series, size: int) -> None:
-        self._texts, self._size = texts, size
+    def __init__(self, texts: pl.Series, config: DedupConfig) -> None:
+        self._texts, self._config = texts, config
         self._kept: OrderedDict[int, set[str]] = OrderedDict()
         self._total = 0
 
@@ -228,7 +170,7 @@ class _ShingleSets:
         if row in self._kept:
             self._kept.move_to_end(row)
             return self._kept[row]
-        grams = shingles_of(self._texts[row], self._size)
+        grams = shingles_of(self._texts[row], self._config.shingle, self._config.dense_shingle)
         self._kept[row] = grams
         self._total += len(grams)
         while self._total > CACHED_SHINGLES and len(self._kept) > 2:
@@ -269,30 +211,49 @@ def _seconds(doc_id: str, stamp: str | None) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _survivors(pairs: Sequence[Pair], preference: Sequence[tuple[Any, ...]]) -> dict[int, int]:
-    """Row → survivor of its cluster, for every row that is in a pair."""
+def _survivors(clusters: Iterable[Sequence[int]], preference: Sequence[tuple[Any, ...]]) -> dict[int, int]:
+    """Row → survivor of its cluster."""
     survivors: dict[int, int] = {}
-    for members in clusters_of(pairs):
+    for members in clusters:
         replaced = {preference[row][1] for row in members} - {None}
         best = min(members, key=lambda row: (preference[row][2] in replaced, preference[row][0], preference[row][2]))
         survivors.update(dict.fromkeys(members, best))
     return survivors
 
 
-def clusters_of(pairs: Iterable[Pair]) -> list[list[int]]:
-    """Connected components, each sorted, by union-find."""
+def clusters_of(
+    pairs: Sequence[Pair], similarities: Sequence[float | None] = (), editions: Editions | None = None
+) -> list[list[int]]:
+    """Connected components, each sorted; of pairs that would bring two editions of one document together, the weaker are cut.
+
+    Args:
+        pairs: rows, smaller first.
+        similarities: by pair; the most alike are joined first. Without editions their order makes no difference.
+        editions: row → its places in chains of editions.
+    """
     parent: dict[int, int] = {}
+    held: dict[int, dict[str, str]] = {}
 
     def root(row: int) -> int:
-        parent.setdefault(row, row)
+        if row not in parent:
+            parent[row] = row
+            held[row] = dict((editions or {}).get(row, ()))
         while parent[row] != row:
             parent[row] = parent[parent[row]]
             row = parent[row]
         return row
 
-    for a, b in pairs:
-        low, high = sorted((root(a), root(b)))
+    order: Sequence[int] = range(len(pairs))
+    if editions:
+        alike = [-1.0 if value is None else value for value in similarities] or [0.0] * len(pairs)
+        order = sorted(order, key=lambda number: (-alike[number], pairs[number]))
+    for number in order:
+        low, high = sorted(map(root, pairs[number]))
+        mine, other = held[low], held[high]
+        if low == high or any(other.get(chain, place) != place for chain, place in mine.items()):
+            continue
         parent[high] = low
+        mine.update(other)
     groups: dict[int, list[int]] = {}
     for row in sorted(parent):
         groups.setdefault(root(row), []).append(row)
@@ -307,7 +268,10 @@ def _edges(
     shingles: _ShingleSets,
     verified: str,
 ) -> list[dict[str, Any]]:
-    """Every pair found, and for every removal its edge to the survivor, also where a chain brought them together."""
+    """Every pair found, and for every removal its edge to the survivor, also where a chain brought them together.
+
+    A pair whose documents are in two clusters is a revision: alike, and kept apart.
+    """
     known = dict(zip(pairs, similarities, strict=True))
     for row, survivor in sorted(survivors.items()):
         pair = (min(row, survivor), max(row, survivor))
@@ -315,16 +279,27 @@ def _edges(
             known[pair] = jaccard(shingles[row], shingles[survivor])
     original = set(pairs)
     return [
-        {
-            "doc_a": ids[a],
-            "doc_b": ids[b],
-            "similarity": similarity,
-            "verified": verified if (a, b) in original else "exact",
-            # Where both went for a third one, the pair itself removed neither.
-            "removed": ids[b] if survivors[a] == a else ids[a] if survivors[b] == b else None,
-        }
-        for (a, b), similarity in sorted(known.items())
+        edge(ids, pair, similarity, verified if pair in original else "exact", survivors)
+        for pair, similarity in sorted(known.items())
     ]
+
+
+def edge(
+    ids: Sequence[str] | pl.Series, pair: Pair, similarity: float | None, verified: str, survivors: Mapping[int, int]
+) -> dict[str, Any]:
+    """A row of `dedup_edges`. Where both went for a third one, the pair itself removed neither."""
+    a, b = pair
+    kept, removed = (a, b) if survivors[a] == a else (b, a)
+    takes = survivors[removed] == kept != removed
+    return {
+        "doc_a": ids[a],
+        "doc_b": ids[b],
+        "similarity": similarity,
+        "verified": verified,
+        "relation": "duplicate" if survivors[a] == survivors[b] else "revision",
+        "kept": ids[kept] if takes else None,
+        "removed": ids[removed] if takes else None,
+    }
 
 
 def _tables(
@@ -387,6 +362,8 @@ def _import_edges(output: pl.DataFrame) -> list[dict[str, Any]]:
             "doc_b": pair[1],
             "similarity": similarity,
             "verified": "import",
+            "relation": "duplicate",
+            "kept": row["kept"],
             "removed": removed,
         }
     return list(edges.values())

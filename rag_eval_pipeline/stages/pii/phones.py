@@ -47,9 +47,11 @@ def recognizer(language: str, regions: Sequence[str], context: list[str]) -> Any
         """Parses nothing that is too short, and numbers with a country's prefix once for all regions."""
 
         known: dict[tuple[str, int], Any]
+        least: int
 
         def _parse_and_verify(self, candidate: str, offset: int) -> Any:
-            if sum(map(str.isdecimal, candidate)) < LEAST:
+            digits = sum(map(str.isdecimal, candidate))
+            if digits < (LEAST if candidate.startswith(("+", "\uff0b")) else self.least):
                 return None
             if not candidate.startswith(("+", "\uff0b")):
                 return super()._parse_and_verify(candidate, offset)
@@ -58,6 +60,8 @@ def recognizer(language: str, regions: Sequence[str], context: list[str]) -> Any
                 self.known[place] = super()._parse_and_verify(candidate, offset)
             return self.known[place]
 
+    told_apart = distinct(regions)
+
     class Phones(PhoneRecognizer):
         """Presidio parses each finding again to name its country in an explanation that nobody reads here."""
 
@@ -65,9 +69,9 @@ def recognizer(language: str, regions: Sequence[str], context: list[str]) -> Any
             if not _SIX.search(text):
                 return []
             found, known = [], {}  # type: ignore[var-annotated]
-            for region in self.supported_regions:
+            for region, least in told_apart:
                 matcher = Matcher(text, region, leniency=LENIENCY)
-                matcher.known = known
+                matcher.known, matcher.least = known, max(LEAST, least)
                 found += [
                     self._get_recognizer_result(match, text, region, None)  # type: ignore[no-untyped-call]
                     for match in matcher
@@ -76,6 +80,28 @@ def recognizer(language: str, regions: Sequence[str], context: list[str]) -> Any
             return list(EntityRecognizer.remove_duplicates(found))
 
     return Phones(supported_language=language, supported_regions=regions, context=context, name="PhoneRecognizer")
+
+
+def distinct(regions: Sequence[str]) -> list[tuple[str, int]]:
+    """Regions whose numbers are not read just as another one's, and how many digits a number there has at least.
+
+    A number without a country's prefix is read by its region's metadata alone; where those are equal, so is what is found.
+    """
+    from phonenumbers import PhoneMetadata
+
+    kept: dict[tuple[Any, ...], tuple[str, int]] = {}
+    for region in regions:
+        data = PhoneMetadata.metadata_for_region(region, None)
+        if (
+            data is None or data.general_desc is None
+        ):  # a region that the library does not know finds nothing of its own
+            kept.setdefault((region,), (region, LEAST))
+            continue
+        general = data.general_desc
+        prefix = (data.international_prefix, data.national_prefix_for_parsing, data.national_prefix_transform_rule)
+        key = (data.country_code, *prefix, general.possible_length, general.national_number_pattern)
+        kept.setdefault(key, (region, min(general.possible_length or (LEAST,))))
+    return list(kept.values())
 
 
 def of_goods(text: str, start: int) -> bool:

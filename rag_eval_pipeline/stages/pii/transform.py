@@ -26,6 +26,7 @@ from rag_eval_pipeline.engine.plugins import load
 from rag_eval_pipeline.stages.pii import dates, phones, recognizers_es
 from rag_eval_pipeline.stages.pii.patterns import Rule, find_all
 from rag_eval_pipeline.stages.pii.tables import Masked, PiiSpans
+from rag_eval_pipeline.text.entities import EXTRA_MODEL, model_identity
 from rag_eval_pipeline.text.offsets import OffsetMap, Segment
 from rag_eval_pipeline.warehouse.config import Switch
 from rag_eval_pipeline.warehouse.runtime import Runtime
@@ -62,7 +63,6 @@ OWN: dict[str, tuple[str, ...] | None] = {"DATE_TIME": None, **dict.fromkeys(rec
 LANGUAGES = {**{entity: only for entity, (_, only) in RECOGNIZERS.items()}, **OWN}
 MODEL_ENTITIES = ("PERSON", "LOCATION", "ORGANIZATION", "NRP")
 """Entities that only a language model finds."""
-EXTRA_MODEL = "en_core_web_sm"
 REGIONS = {"en": ("US", "GB"), "es": ("ES", "MX"), "fr": ("FR",), "de": ("DE",), "it": ("IT",), "pt": ("PT", "BR")}
 CONTEXT = {
     "EMAIL_ADDRESS": ["email", "e-mail", "mail", "correo", "electrónico"],
@@ -86,10 +86,12 @@ CONTEXT = {
 NEEDS = {
     "EMAIL_ADDRESS": re.compile("@"),
     "CREDIT_CARD": re.compile(r"(?:\d[ -]?){13}"),
-    "IP_ADDRESS": re.compile(r"\d\.\d|:[0-9A-Fa-f]*:"),
+    "IP_ADDRESS": re.compile(r"\d\.\d{1,3}\.\d{1,3}\.\d|:[0-9A-Fa-f]{0,4}:"),
     "IBAN_CODE": re.compile(r"[A-Za-z]{2}\d{2}"),
 }
 """What a text must have for presidio's recogniser to find anything: looking for this is quicker than its own expression."""
+UNSPACED = frozenset({"EMAIL_ADDRESS", "IP_ADDRESS"})
+"""Entities that hold no white space: only the words that have what they need are read."""
 
 WINDOW = 20_000
 OVERLAP = 1_000
@@ -165,6 +167,14 @@ class PiiConfig(BaseModel):
 
 
 CONFIG = PiiConfig
+
+
+def identity(config: PiiConfig) -> dict[str, Any]:
+    """What each language model is, where one is used: another model under the same name finds other names."""
+    if not config.enabled or config.imported:
+        return {}
+    used = _engine_key(config).models if set(config.entities) & set(MODEL_ENTITIES) else ()
+    return {"models": {language: model_identity(model) for language, model in used}} if used else {}
 
 
 def _unknown(entity: str, known: Sequence[str]) -> str:
@@ -467,9 +477,20 @@ class _Analyzer:
             self._in_context(text, result, recognizer)
             for recognizer in self._recognizers
             if any(entity not in NEEDS or NEEDS[entity].search(text) for entity in recognizer.supported_entities)
-            for result in recognizer.analyze(text, self._entities, None)
+            for result in self._found(text, recognizer)
         ]
         return list(self._distinct([result for result in found if result.score >= self._threshold]))
+
+    def _found(self, text: str, recognizer: Any) -> list[Any]:
+        """A recogniser's results, from the words that may hold one where it finds nothing with white space."""
+        if not set(recognizer.supported_entities) <= UNSPACED:
+            return list(recognizer.analyze(text, self._entities, None))
+        results = []
+        for low, high in _words_with(NEEDS[recognizer.supported_entities[0]], text):
+            for result in recognizer.analyze(text[low:high], self._entities, None):
+                result.start, result.end = result.start + low, result.end + low
+                results.append(result)
+        return results
 
     def _in_context(self, text: str, result: Any, recognizer: Any) -> Any:
         """The result, its score raised where presidio would raise it: a context word among the last words before it."""
@@ -495,6 +516,19 @@ class _Analyzer:
 
 
 _CONTEXT_REACH = 150
+
+
+def _words_with(needed: re.Pattern[str], text: str) -> list[tuple[int, int]]:
+    """Words between white space that hold a match, each once."""
+    words: list[tuple[int, int]] = []
+    for match in needed.finditer(text):
+        if words and match.start() < words[-1][1]:
+            continue
+        low = match.start()
+        while low > 0 and not text[low - 1].isspace():
+            low -= 1
+        words.append((low, _word_end(text, match.end())))
+    return words
 
 
 def _word_start(text: str, place: int) -> int:

@@ -11,16 +11,19 @@ from hypothesis import strategies as st
 from rag_eval_pipeline.corpus.gold import SCHEMAS, Gold
 from rag_eval_pipeline.corpus.settings import Settings
 from rag_eval_pipeline.stages.dedup.quality import measure
-from rag_eval_pipeline.stages.dedup.transform import (
-    CONFIG,
+from rag_eval_pipeline.stages.dedup.shingles import (
+    DENSE,
     WINDOW,
     candidates,
-    clusters_of,
+    gram_hashes,
+    is_dense,
     jaccard,
-    run,
+    packed,
     shingles_of,
     signature_of,
+    unpacked,
 )
+from rag_eval_pipeline.stages.dedup.transform import CONFIG, clusters_of, run
 from rag_eval_pipeline.warehouse.runtime import Runtime
 
 BASE = "The warranty covers defects of material and workmanship for twenty-four months from delivery to the customer. "
@@ -43,8 +46,9 @@ def frames(texts, **columns):
     values = texts if isinstance(texts, list) else list(texts.values())
     named = {
         name: [columns.get(name, {}).get(doc_id) for doc_id in ids]
-        for name in ("published_at", "committed_at", "supersedes")
+        for name in ("published_at", "committed_at", "supersedes", "path")
     }
+    named["path"] = [path or doc_id for path, doc_id in zip(named["path"], ids, strict=True)]
     return {
         "cleaned": pl.DataFrame({"doc_id": ids, "text": values}, schema={"doc_id": pl.String, "text": pl.String}),
         "documents": pl.DataFrame({"doc_id": ids, **named}, schema=dict.fromkeys(("doc_id", *named), pl.String)),
@@ -63,9 +67,13 @@ def check_books(table, edges):
         assert len(kept) == 1
         assert set(cluster["survivor"]) == set(kept)
         assert cluster["cluster_id"][0] == min(cluster["doc_id"])
-    known = {(row["doc_a"], row["doc_b"]): row["removed"] for row in edges.iter_rows(named=True)}
+    known = {(row["doc_a"], row["doc_b"]): (row["kept"], row["removed"]) for row in edges.iter_rows(named=True)}
     for row in table.filter(~pl.col("kept")).iter_rows(named=True):
-        assert known[tuple(sorted((row["doc_id"], row["survivor"])))] == row["doc_id"]
+        assert known[tuple(sorted((row["doc_id"], row["survivor"])))] == (row["survivor"], row["doc_id"])
+    cluster = dict(table.select("doc_id", "cluster_id").iter_rows())
+    for a, b, relation, removed in edges.select("doc_a", "doc_b", "relation", "removed").iter_rows():
+        assert relation == ("duplicate" if cluster[a] == cluster[b] else "revision")
+        assert relation == "duplicate" or removed is None
     assert edges.select("doc_a", "doc_b").is_unique().all()
     assert (edges["doc_a"] < edges["doc_b"]).all()
 
@@ -93,7 +101,7 @@ def test_exact_verification_equals_all_pairs(texts):
     assert near - far <= set(found)
     for (i, j), similarity in found.items():
         assert similarity == pytest.approx(jaccard(sets[i], sets[j]))
-    for cluster in clusters_of(near - far):
+    for cluster in clusters_of(sorted(near - far)):
         assert table["cluster_id"].gather(cluster).n_unique() == 1
 
 
@@ -132,19 +140,54 @@ def test_worked_minhash_example(worked):
         assert cluster == case["near_duplicates_of_d1"]
 
 
-@given(
-    st.sets(st.text(min_size=1, max_size=4), min_size=1, max_size=60),
-    st.sets(st.text(min_size=1, max_size=4), min_size=1, max_size=60),
-)
-def test_the_signature_is_datasketchs_and_does_not_depend_on_order(a, b):
+@given(st.text(max_size=80), st.sampled_from([1, 2, 5, 64, 200]), st.sampled_from([None, 1, 3]))
+def test_a_text_has_as_many_hashes_as_shingles_and_equal_shingles_equal_hashes(text, size, dense):
+    grams, hashes = shingles_of(text, size, dense), gram_hashes(text, size, dense)
+    assert len(hashes) == len(grams)
+    assert (np.diff(hashes.astype(object)) > 0).all()
+    again = gram_hashes(text + " " + text, size, dense)
+    if len(text.split()) and min(map(len, grams)) >= max(size, dense or 0):
+        assert set(hashes.tolist()) <= set(again.tolist())
+
+
+@given(st.lists(st.text(max_size=40), min_size=2, max_size=2), st.sampled_from([2, 5]), st.sampled_from([None, 2]))
+def test_shared_hashes_are_shared_shingles(texts, size, dense):
+    sets = [shingles_of(text, size, dense) for text in texts]
+    hashes = [set(gram_hashes(text, size, dense).tolist()) for text in texts]
+    assert len(hashes[0] & hashes[1]) == len(sets[0] & sets[1])
+
+
+@given(st.sets(st.integers(0, 2**64 - 1), min_size=1, max_size=60), st.integers(1, 40), st.sampled_from([16, 128]))
+def test_the_signature_is_datasketchs(values, seed, num_perm):
     from datasketch import MinHash
 
-    bulk = MinHash.bulk(
-        [[gram.encode("utf-8", "surrogatepass") for gram in grams] for grams in (a, b)], num_perm=64, scheme="affine32"
-    )
-    for grams, sketch in zip((a, b), bulk, strict=True):
-        assert (signature_of(sorted(grams), 64, 1) == sketch.hashvalues).all()
-        assert (signature_of(sorted(grams, reverse=True), 64, 1) == sketch.hashvalues).all()
+    hashes = np.array(sorted(values), dtype=np.uint64)
+    sketch = MinHash(num_perm=num_perm, seed=seed, scheme="affine32", hashfunc=lambda value: int(value) >> 32)
+    for value in hashes:
+        sketch.update(value)
+    made = signature_of(hashes, num_perm, seed)
+    assert (made == sketch.hashvalues).all()
+    assert (unpacked([packed(made)] * 2, num_perm) == made).all()
+
+
+def test_a_long_text_has_the_signature_of_all_its_blocks():
+    from datasketch import MinHash
+
+    hashes = gram_hashes(" ".join(f"w{n}" for n in range(3000)), 5)
+    sketch = MinHash(num_perm=32, seed=1, scheme="affine32", hashfunc=lambda value: int(value))
+    sketch.update_batch(hashes >> np.uint64(32))
+    assert (signature_of(hashes, 32, 1) == sketch.hashvalues).all()
+
+
+def test_estimated_similarity_is_near_the_exact_one():
+    rng = np.random.default_rng(5)
+    words = [f"{n:x}" for n in range(400)]
+    for keep in (40, 120, 200):
+        a = [words[i] for i in rng.integers(0, 400, 240)]
+        b = a[:keep] + [words[i] for i in rng.integers(0, 400, 240 - keep)]
+        texts = (" ".join(a), " ".join(b))
+        estimate = np.mean(np.equal(*(signature_of(gram_hashes(text, 5), 1024, 1) for text in texts)))
+        assert estimate == pytest.approx(jaccard(*(shingles_of(text, 5) for text in texts)), abs=0.07)
 
 
 def test_candidates_are_those_of_minhash_lsh():
@@ -190,8 +233,11 @@ def test_the_newest_survives_dates_zones_and_superseding():
     assert survivor(published_at={"a": "2026-01-01", "b": "2026-03-01"}) == "b"
     assert survivor(published_at={"a": "2026-01-01T00:00:00+02:00", "b": "2025-12-31T23:30:00Z"}) == "b"
     assert survivor(committed_at={"c": "2026-01-01"}) == "c"
-    assert survivor(published_at={"a": "2026-09-01", "b": "2026-01-01"}, supersedes={"b": "a"}) == "b"
     assert survivor() == "a"
+    merged = dedup(
+        texts, {"revisions": "merge"}, published_at={"a": "2026-09-01", "b": "2026-01-01"}, supersedes={"b": "a"}
+    )
+    assert merged[0]["survivor"].to_list() == ["b"] * 3
     with pytest.raises(ValueError, match="ISO 8601"):
         survivor(published_at={"a": "yesterday"})
 
@@ -229,10 +275,11 @@ def test_imported_removals_follow_chains_and_refuse_what_cannot_be():
         run(frames({"x": "x"}), CONFIG(**{"import": True}), Runtime.plain())
 
 
-def quality(texts, labels):
-    table, edges = dedup(texts)
+def quality(texts, labels, config=None, **columns):
+    table, edges = dedup(texts, config, **columns)
     gold = Gold(duplicates=pl.DataFrame(labels, schema=SCHEMAS["duplicates"], orient="row"))
-    return measure({"dedup": table, "dedup_edges": edges}, gold, CONFIG(), Settings())
+    documents = frames(texts, **columns)["documents"]
+    return measure({"dedup": table, "dedup_edges": edges, "documents": documents}, gold, CONFIG(), Settings())
 
 
 def test_quality_counts_merges_pairs_and_unjudged():
@@ -255,3 +302,112 @@ def test_quality_without_labels_is_missing_not_zero():
     for metric in ("pair_precision", "pair_recall", "b_cubed_f1", "false_merge_rate", "missed_merge_rate"):
         row = rows.filter(metric=metric).row(0, named=True)
         assert (row["value"], row["status"]) == (None, "no_gold")
+
+
+# Editions ---------------------------------------------------------------------------------------------------------------
+
+
+def partition(table):
+    return sorted(map(sorted, table.group_by("cluster_id").agg("doc_id")["doc_id"].to_list()))
+
+
+def test_a_declared_revision_is_kept_beside_what_it_replaces_however_alike():
+    texts = {"leave-2025": BASE, "leave-2026": BASE + "!", "other": "Nothing alike at all."}
+    table, edges = dedup(texts, supersedes={"leave-2026": "leave-2025"})
+    assert table["kept"].all()
+    row = edges.row(0, named=True)
+    assert (row["relation"], row["kept"], row["removed"]) == ("revision", None, None)
+    assert row["similarity"] > 0.9
+    merged, _ = dedup(texts, {"revisions": "merge"}, supersedes={"leave-2026": "leave-2025"})
+    assert partition(merged) == [["leave-2025", "leave-2026"], ["other"]]
+
+
+def test_each_edition_keeps_its_own_copies():
+    texts = {"a": BASE * 2, "a-copy": BASE * 2 + ".", "b": BASE * 2 + "twenty", "b-copy": BASE * 2 + "twenty."}
+    table, edges = dedup(texts, supersedes={"b": "a"})
+    assert partition(table) == [["a", "a-copy"], ["b", "b-copy"]]
+    check_books(table, edges)
+    assert edges.filter(relation="revision").height == 4
+
+
+def test_editions_over_one_that_this_version_lacks_are_editions():
+    table, _ = dedup({"v2": BASE, "v3": BASE}, supersedes={"v3": "v1", "v2": "v1"})
+    assert table["kept"].all()
+
+
+def test_names_that_differ_in_numbers_are_editions_where_asked_for_and_texts_differ():
+    texts = {"prices-2025": BASE, "prices-2026": BASE + "!", "prices-2026-1": BASE, "scan1": ZH, "scan2": ZH}
+    assert partition(dedup(texts)[0]) == [["prices-2025", "prices-2026", "prices-2026-1"], ["scan1", "scan2"]]
+    table, edges = dedup(texts, {"revisions": "numbered"})
+    check_books(table, edges)
+    assert partition(table) == [["prices-2025", "prices-2026-1"], ["prices-2026"], ["scan1", "scan2"]]
+
+
+@given(
+    TEXTS, st.dictionaries(st.integers(0, 8), st.integers(0, 8), max_size=6), st.sampled_from(["declared", "numbered"])
+)
+@settings(max_examples=60)
+def test_no_cluster_holds_two_editions_of_one_document(texts, replaced, rule):
+    ids = [f"d{i:02}" for i in range(len(texts))]
+    supersedes = {f"d{new:02}": f"d{old:02}" for new, old in replaced.items() if new != old and new < len(texts)}
+    table, edges = dedup(texts, {"revisions": rule}, supersedes=supersedes)
+    check_books(table, edges)
+    chains = clusters_of([(int(a[1:]), int(b[1:])) for a, b in supersedes.items()])
+    cluster = dict(table.select("doc_id", "cluster_id").iter_rows())
+    for chain in chains:
+        own = [cluster[ids[row]] for row in chain if row < len(ids)]
+        assert len(own) == len(set(own))
+
+
+def test_quality_tells_revisions_apart_from_duplicates():
+    texts = {"a": BASE, "b": BASE + "!", "c": BASE}
+    rows = quality(texts, [("a", "b", False), ("a", "c", True)], supersedes={"b": "a"})
+    value = {(r["metric"], r["item_id"]): r["value"] for r in rows.iter_rows(named=True)}
+    assert value["revision_merge_rate", "a | b"] == 0.0
+    assert value["revision_pairs", "all"] == 2.0
+    assert (value["pair_precision", "all"], value["pair_recall", "all"]) == (1.0, 1.0)
+    assert value["false_merge_rate", "a | b"] == 0.0
+    merged = quality(texts, [("a", "b", False)], {"revisions": "merge"}, supersedes={"b": "a"})
+    assert merged.filter(metric="revision_merge_rate", item_id="a | b")["value"][0] == 1.0
+    none = quality(texts, []).filter(metric="revision_merge_rate").row(0, named=True)
+    assert (none["value"], none["status"]) == (None, "no_revisions")
+
+
+# Scripts ----------------------------------------------------------------------------------------------------------------
+
+ZH = "保修涵盖自交付之日起二十四个月内的材料和工艺缺陷。客户须在发现缺陷后十四天内书面通知本公司，并保留购买凭证。"
+TH = "การรับประกันครอบคลุมความบกพร่องของวัสดุและฝีมือเป็นเวลายี่สิบสี่เดือนนับจากวันที่ส่งมอบให้แก่ลูกค้า"
+JA = "保証は、お客様への引き渡しから二十四か月間、材料および製造上の欠陥を対象とします。"
+KO = "보증은 고객에게 인도된 날부터 스물네 달 동안 재료와 제조상의 결함을 다룹니다."
+
+
+@pytest.mark.parametrize("text", [ZH, TH, JA, KO], ids=["zh", "th", "ja", "ko"])
+@pytest.mark.parametrize("dense", [None, 3])
+def test_texts_without_word_spaces_are_compared_like_all_others(text, dense):
+    texts = {"a": text * 2, "b": text * 2 + "。", "c": text[::-1] * 2}
+    table, _ = dedup(texts, {"dense_shingle": dense})
+    assert partition(table) == [["a", "b"], ["c"]]
+
+
+def test_a_shorter_shingle_for_dense_scripts_weighs_a_changed_character_like_a_changed_word():
+    changed = ZH.replace("二十四", "三十六").replace("十四天", "三十天")
+    blind = jaccard(shingles_of(ZH, 5), shingles_of(changed, 5))
+    aware = jaccard(shingles_of(ZH, 5, 2), shingles_of(changed, 5, 2))
+    assert blind < aware
+    assert shingles_of(BASE, 5, 2) == shingles_of(BASE, 5)
+    mixed = shingles_of("abcdef中文本", 5, 2)
+    assert mixed == {"abcde", "bcdef", "cdef中", "def中文", "ef中文本", "中文", "文本"}
+
+
+def test_dense_is_what_unicode_calls_han_kana_or_hangul():
+    import unicodedata
+
+    for code in [*range(0x20, 0x3000, 7), *range(0x3000, 0xD7A4, 13), *range(0xF900, 0xFAF0), 0x20001, 0x1F600]:
+        name = unicodedata.name(chr(code), "")
+        if name.startswith(
+            ("CJK UNIFIED", "CJK COMPATIBILITY IDEO", "HIRAGANA LETTER", "KATAKANA LETTER", "HANGUL SYL")
+        ):
+            assert is_dense(np.array([code], dtype=np.uint32))[0], name
+        if name.startswith(("LATIN", "GREEK", "CYRILLIC", "THAI", "ARABIC", "DEVANAGARI", "DIGIT", "HEBREW")):
+            assert not is_dense(np.array([code], dtype=np.uint32))[0], name
+    assert sorted(DENSE) == list(DENSE)

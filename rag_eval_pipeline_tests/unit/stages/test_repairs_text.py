@@ -582,6 +582,8 @@ def dedup_of(texts, clusters, survivors, edges=True):
                         "doc_b": max(doc, kept),
                         "similarity": 0.9,
                         "verified": "exact",
+                        "relation": "duplicate",
+                        "kept": kept,
                         "removed": doc,
                     }
                 )
@@ -732,7 +734,10 @@ def test_a_chain_over_an_unlabelled_document_is_cut_at_its_weaker_pair():
     pairs = [("a", "b", 0.81), ("b", "c", 0.95)]
     after["dedup_edges"] = conform(
         DedupEdges,
-        [{"doc_a": a, "doc_b": b, "similarity": s, "verified": "exact", "removed": None} for a, b, s in pairs],
+        [
+            {"doc_a": a, "doc_b": b, "similarity": s, "verified": "exact", "relation": "duplicate", "removed": None}
+            for a, b, s in pairs
+        ],
     )
     gold = gold_of(duplicates=[{"doc_a": "a", "doc_b": "c", "duplicate": False}])
     repaired = repair_dedup(before, after, truth_of(gold), dedup.CONFIG(keep="first"))

@@ -1,0 +1,1 @@
+"""Metadata: titles, authors, dates, named entities and relations of documents."""
