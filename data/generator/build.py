@@ -22,11 +22,12 @@ import yaml
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from nimbara import gold, office, pdfs, plaintext, scans, versions, webpages  # noqa: E402
+from nimbara import answers, gold, office, pdfs, plaintext, scans, versions, webpages  # noqa: E402
 from nimbara.sources import Document, plain  # noqa: E402
 
 CORPUS = HERE.parent / "corpora" / "nimbara"
 FAULTS = HERE / "faults.yaml"
+ANSWER_FAULTS = HERE / "answer_faults.yaml"
 KEYS = {
     "principals": ("principal",), "queries": ("query_id",), "evidence": ("query_id", "evidence_id"),
     "claims": ("query_id", "claim_id"), "answers_gold": ("query_id",), "duplicates": ("doc_a", "doc_b"),
@@ -65,6 +66,7 @@ def build(text_only: bool = False) -> Files:
         if changed := _differences(name, rows, own[name]):
             files[f"{second.name}/gold/{name}.jsonl"] = _lines(changed)
     files |= _texts(first, second)
+    files[f"{first.name}/outputs/answers.jsonl"] = _lines(answers.recorded(shared))
     return files
 
 
@@ -140,6 +142,17 @@ def fault_list() -> bytes:
     return (head + yaml.safe_dump(versions.manifest(), allow_unicode=True, sort_keys=False, width=120)).encode()
 
 
+def answer_fault_list() -> bytes:
+    """The manifest of faults planted in the recorded answers."""
+    head = (
+        "# Faults of the recorded answers, written by build.py from content/answers.yaml. No pipeline reads this file.\n"
+        "# metrics: what each measure must say of these queries (faithfulness and what stands on it: by the verifier lexical).\n"
+    )
+    first = versions.first()
+    listed = answers.manifest(first.name, _labels(first))
+    return (head + yaml.safe_dump(listed, allow_unicode=True, sort_keys=False, width=120)).encode()
+
+
 def differing(files: Files, text_only: bool) -> list[str]:
     """Paths of files that are missing, superfluous or not equal."""
     present = {path.relative_to(CORPUS).as_posix(): path for path in CORPUS.rglob("*") if path.is_file()}
@@ -149,8 +162,9 @@ def differing(files: Files, text_only: bool) -> list[str]:
         if not (text_only and name.endswith(BINARY))
         and (name not in present or name not in files or present[name].read_bytes() != files[name])
     ]
-    if not FAULTS.exists() or FAULTS.read_bytes() != fault_list():
-        wrong.append(FAULTS.name)
+    for path, wanted in ((FAULTS, fault_list()), (ANSWER_FAULTS, answer_fault_list())):
+        if not path.exists() or path.read_bytes() != wanted:
+            wrong.append(path.name)
     return wrong
 
 
@@ -163,6 +177,7 @@ def write(files: Files) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     FAULTS.write_bytes(fault_list())
+    ANSWER_FAULTS.write_bytes(answer_fault_list())
 
 
 def main() -> int:

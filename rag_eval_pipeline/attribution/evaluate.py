@@ -25,7 +25,7 @@ TEXT_STAGES = ("source", "parsing", "enriching", "cleaning", "dedup", "pii")
 STANDS_IN: dict[str, tuple[str, ...]] = {
     "documents": (),
     "chunks": TEXT_STAGES,
-    "runs": (*TEXT_STAGES, "chunking", "embedding", "indexing", "filtering", "context"),
+    "runs": (*TEXT_STAGES, "chunking", "embedding", "indexing", "filtering", "context", "answering"),
 }
 """What a version begins with: stages that then only hand on a stand-in, of which the ledger can say nothing."""
 

@@ -125,7 +125,10 @@ def _fates(
         (
             pl.col("served") & pl.col("copied").fill_null(False) & ~(pl.col("own_rank") <= pl.col("k")).fill_null(False)
         ).alias("rescued"),
-        pl.when(pl.col("k") == settings.evaluate.serve_k).then("context_held").alias("context_held"),
+        *(
+            pl.when(pl.col("k") == settings.evaluate.serve_k).then(name).alias(name)
+            for name in ("context_held", "answer_used", "answer_cause")
+        ),
     )
 
 
@@ -145,6 +148,7 @@ def _tested(lists: Lists, flags: pl.DataFrame, parts: Parts, ks: list[int], sett
         .join(lists.found.rename({"held": "search"}), on=PAIR, how="left", maintain_order="left")
         .join(lists.sizes, on=QUERY, how="left", maintain_order="left")
         .join(lists.context, on=PAIR, how="left", maintain_order="left")
+        .join(lists.answer, on=PAIR, how="left", maintain_order="left")
         .join(lists.copied, on=PAIR, how="left", maintain_order="left")
         .join(cuts, how="cross")
     )

@@ -8,10 +8,11 @@ from typing import Any
 
 import polars as pl
 
-from rag_eval_pipeline.attribution.order import RetrieverInfo, leaves, shown
+from rag_eval_pipeline.attribution.order import AFTER, RetrieverInfo, leaves, shown
 from rag_eval_pipeline.attribution.parts import own_pieces
 from rag_eval_pipeline.corpus.settings import Settings
 from rag_eval_pipeline.measures.evidence import UNIT, with_document_ranks
+from rag_eval_pipeline.stages.answering import evidence as answering
 from rag_eval_pipeline.stages.context import evidence as context
 from rag_eval_pipeline.stages.retrieval import evidence as retrieval
 
@@ -192,10 +193,27 @@ class Lists:
         served = contexts.select("retriever").unique()
         return held.join(served, how="cross").rename({"held": "context_held"}).select(list(schema))
 
+    @cached_property
+    def answer(self) -> pl.DataFrame:
+        """Whether the answer stands on a unit: query_id, evidence_id, retriever, answer_used, answer_cause.
+
+        No row where nothing answered: no answers at all, or none of them imported.
+        """
+        schema = names(PAIR) | {"answer_used": pl.Boolean, "answer_cause": pl.String}
+        needed = ("answers", "answer_citations", "contexts", "chunks")
+        there = all(name in self._frames for name in needed)
+        if not there or self._frames["answers"].filter(pl.col("status") != "missing").is_empty():
+            return pl.DataFrame(schema=schema)
+        before = {**self._frames, "evidence_pieces": self._pieces}
+        held = answering.trace(self.units, before, self._frames, self._settings.ledger)
+        served = self._frames["contexts"].select("retriever").unique()
+        found = held.rename({"held": "answer_used", "why": "answer_cause"})
+        return found.join(served, how="cross").select(list(schema))
+
     # --- rows ---------------------------------------------------------------------------------------------------------
 
     def rows(self, hidden: tuple[str, ...], intact: pl.DataFrame) -> list[pl.DataFrame]:
-        """The ledger's rows of search to rank, and of the context.
+        """The ledger's rows of search to rank, of the context and of the answer.
 
         Args:
             hidden: stages that can't be seen.
@@ -211,14 +229,13 @@ class Lists:
             "reranking": (served, "hold_rank", ["real_rank", "hold_rank", "n"]),
             "rank": (served, "hold_rank", ["hold_rank", "score", "score_at_k"]),
             "context": (pl.col("context_held"), None, []),
+            "answering": (pl.col("answer_used"), None, ["why"]),
         }
         only_copy = pl.col("copied").fill_null(False) & pl.col("own_rank").is_null()
         result = []
         for stage, (held, rank, details) in specs.items():
             having = [
-                name
-                for name, info in self.retrievers.items()
-                if stage == "context" or stage in shown(name, info, hidden)
+                name for name, info in self.retrievers.items() if stage in AFTER or stage in shown(name, info, hidden)
             ]
             rows = wide.filter(pl.col("retriever").is_in(having) & held.is_not_null())
             whole = pl.when("intact").then(pl.lit("held")).otherwise(pl.lit("degraded"))
@@ -251,6 +268,7 @@ class Lists:
             self.lane_ranks.select(*PAIR, "lanes"),
             final,
             self.context,
+            self.answer.rename({"answer_cause": "why"}),
             self.copied,
         ):
             wide = wide.join(part, on=PAIR, how="left", maintain_order="left")

@@ -26,8 +26,8 @@ STAGES: tuple[str, ...] = (
 )
 """Tests in order. `unanchored` is no stage of a pipeline: the label has no place in a document without a reference text."""
 
-AFTER = "context"
-"""What comes after k: not in the sum of the books, shown at serve_k."""
+AFTER: tuple[str, ...] = ("context", "answering")
+"""What comes after k, in order: not in the sum of the books, shown at serve_k."""
 
 UP_TO_FILTERING = STAGES[: STAGES.index("filtering") + 1]
 """A served unit can have failed none of these."""

@@ -18,7 +18,7 @@ from rag_eval_pipeline.attribution.order import AFTER, STAGES
 QUOTE = 160
 """Characters of a quote that are shown."""
 
-ORDER = {stage: place for place, stage in enumerate((*STAGES, AFTER))}
+ORDER = {stage: place for place, stage in enumerate((*STAGES, *AFTER))}
 LISTS = frozenset(STAGES[STAGES.index("search") :])
 """Stages that are about places in lists."""
 
@@ -40,6 +40,10 @@ WORDS = {
     "fused_out": "a lane had it in time, the fused list had not",
     "demoted": "it was served before the reranker and not after",
     "below_k": "it stands below the cut-off",
+    "ignored": "nothing that holds it is cited, and no supported claim stands on it",
+    "refused": "the answer is a refusal",
+    "empty": "the answer is empty",
+    "no_answer": "there is no answer",
 }
 
 
@@ -75,6 +79,7 @@ class End:
     cause: str | None
     rank: int | None
     context_held: bool | None
+    answer_used: bool | None
     sentence: str
 
 
@@ -390,6 +395,12 @@ def _context(told: _Told) -> str:
     return "the assembled context does not hold it" if told.lost else "the assembled context holds it"
 
 
+def _answering(told: _Told) -> str:
+    if not told.lost:
+        return "the answer stands on it"
+    return f"the answer does not stand on it: {WORDS[told.detail.get('why') or 'ignored']}"
+
+
 def _at(rank: int | None) -> str:
     return "no rank" if rank is None else f"rank {rank}"
 
@@ -410,6 +421,7 @@ SENTENCES: dict[str, Callable[[_Told], str]] = {
     "reranking": _reranking,
     "rank": _rank,
     "context": _context,
+    "answering": _answering,
 }
 
 
@@ -418,12 +430,16 @@ def _end(row: Mapping[str, Any]) -> End:
     if not row["eligible"]:
         stage, sentence = "ineligible", "not counted"
     elif row["served"]:
-        after = " but the context does not hold it" if row["context_held"] is False else ""
+        after = ""
+        if row["context_held"] is False:
+            after = " but the context does not hold it"
+        elif row.get("answer_used") is False:
+            after = f" but the answer does not stand on it: {WORDS[row['answer_cause'] or 'ignored']}"
         sentence = f"served at rank {row['rank']}{after}"
     else:
         sentence = f"lost at {stage} ({cause}): {why(stage, cause)}"
     return End(
-        row["retriever"], row["k"], row["served"], stage, cause, row["rank"], row["context_held"], sentence
+        row["retriever"], row["k"], row["served"], stage, cause, row["rank"], row["context_held"], row.get("answer_used"), sentence
     )  # fmt: skip
 
 
@@ -465,8 +481,8 @@ def waterfall_table(
         return []
     columns = ("stage", "ceiling_before", "ceiling_after", "lost_recall", "lost_units")
     shown = rows.filter((pl.col("stage") != "unanchored") | (pl.col("lost_units") > 0))
-    in_books = list(shown.filter(pl.col("stage") != AFTER).select(columns).iter_rows(named=True))
-    after = list(shown.filter(pl.col("stage") == AFTER).select(columns).iter_rows(named=True))
+    in_books = list(shown.filter(~pl.col("stage").is_in(AFTER)).select(columns).iter_rows(named=True))
+    after = list(shown.filter(pl.col("stage").is_in(AFTER)).select(columns).iter_rows(named=True))
     recall = rows["recall"][0]
     total = {"stage": f"recall@{k}", "ceiling_before": recall, "ceiling_after": recall, "lost_recall": None}
     return [*in_books, total | {"lost_units": None}, *after]

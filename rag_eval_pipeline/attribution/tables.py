@@ -95,6 +95,10 @@ class EvidenceFate(Table):
     rescued = boolean("Served, but only by a copy in another document than gold names")
     impossible = boolean("Served although a test up to filtering failed: ledger and ranking disagree")
     context_held = boolean("The assembled context holds it; NULL where no context was made of this list", null=True)
+    answer_used = boolean(
+        "The answer cites it, or a claim stands on it; NULL where nothing answered from this list", null=True
+    )
+    answer_cause = string("Why it was not used: ignored | refused | empty | no_answer", null=True)
     detail = string("Numbers and ids, a JSON object; never source text")
 
 
@@ -107,7 +111,7 @@ class LossWaterfall(Table):
     stage = string("Stage", key=True)
     position = integer("Place of the stage in the waterfall")
     ceiling_before = number("Recall that was still possible before the stage")
-    ceiling_after = number("Recall that is still possible after it")
+    ceiling_after = number("Recall that is still possible after it; below rank: what is left of recall")
     lost_units = integer("Units lost here first")
     lost_recall = number("Their share of recall: mean over queries of lost / eligible")
     n_units = integer("Eligible units in the slice")

@@ -94,7 +94,8 @@ def waterfall(
 
     Returns:
         Columns of `loss_waterfall`. A slice without an eligible unit has no row. `context` follows `rank` where a context
-        was made of the list at that k; it is not in the sum of the books.
+        was made of the list at that k, and `answering` where that was answered; they are not in the sum of the books:
+        recall = lost(context) + lost(answering) + used, which is the last ceiling.
     """
     cells = fate.select("retriever", "k").unique().sort("retriever", "k").with_row_index("cell")
     values = slices.select(list(SLICE)).unique().sort(list(SLICE)).with_row_index("slice")
@@ -110,12 +111,14 @@ def waterfall(
         fate.filter("eligible")
         .join(cells, on=["retriever", "k"])
         .join(units.select("unit", *UNIT), on=UNIT)
-        .select("cell", "unit", "served", "impossible", "context_held", _position())
+        .select("cell", "unit", "served", "impossible", "context_held", "answer_used", _position())
         .join(inside.select("unit", "slice", "size"), on="unit")
     )
     served = _shares(rows.filter("served"), ["cell", "slice"]).rename({"share": "recall"}).drop("units")
     flags = rows.group_by("cell", "slice").agg(
-        pl.col("impossible").sum().cast(pl.Int64), pl.col("context_held").is_not_null().any().alias("has_context")
+        pl.col("impossible").sum().cast(pl.Int64),
+        pl.col("context_held").is_not_null().any().alias("context"),
+        pl.col("answer_used").is_not_null().any().alias("answering"),
     )
     totals = (
         flags.join(served, on=["cell", "slice"], how="left")
@@ -135,11 +138,12 @@ def waterfall(
 
 
 def _position() -> pl.Expr:
-    """Place in the waterfall of the stage that lost a unit; of the context where that lost it after k; else NULL."""
+    """Place in the waterfall of the stage that lost a unit; of context or answering where these lost it after k; else NULL."""
     places = {stage: place for place, stage in enumerate(STAGES)}
     lost = pl.col("first_loss_stage").replace_strict(places, default=None, return_dtype=pl.Int64)
-    after = pl.col("served") & pl.col("context_held").eq(False)
-    return pl.when(after).then(pl.lit(len(STAGES), pl.Int64)).when(~pl.col("served")).then(lost).alias("position")
+    after = [pl.col("context_held").eq(False), pl.col("answer_used").eq(False)]
+    found = pl.coalesce(pl.when(flag).then(pl.lit(len(STAGES) + place, pl.Int64)) for place, flag in enumerate(after))
+    return pl.when(~pl.col("served")).then(lost).otherwise(found).alias("position")
 
 
 def _shares(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
@@ -152,8 +156,11 @@ def _skeleton(totals: pl.DataFrame, shown: Mapping[str, Sequence[str]]) -> pl.Da
     rows = [(name, stage, STAGES.index(stage)) for name, stages in shown.items() for stage in stages]
     schema = {"retriever": pl.String, "stage": pl.String, "position": pl.Int64}
     stages = pl.DataFrame(rows, schema=schema, orient="row")
-    after = totals.filter("has_context").with_columns(stage=pl.lit(AFTER), position=pl.lit(len(STAGES), pl.Int64))
-    return pl.concat([totals.join(stages, on="retriever"), after]).drop("cell", "slice")
+    after = [
+        totals.filter(name).with_columns(stage=pl.lit(name), position=pl.lit(len(STAGES) + place, pl.Int64))
+        for place, name in enumerate(AFTER)
+    ]
+    return pl.concat([totals.join(stages, on="retriever"), *after]).drop("cell", "slice", *AFTER)
 
 
 def _ceilings(rows: pl.DataFrame, hidden: Sequence[str], stale: Mapping[str, int]) -> pl.DataFrame:
@@ -166,7 +173,7 @@ def _ceilings(rows: pl.DataFrame, hidden: Sequence[str], stale: Mapping[str, int
         .with_columns((1.0 - pl.col("lost_recall").cum_sum().over(GROUP)).alias("ceiling_after"))
         .with_columns((pl.col("ceiling_after") + pl.col("lost_recall")).alias("ceiling_before"))
     )
-    in_books = pl.when(pl.col("stage") != AFTER).then(pl.col("lost_recall")).otherwise(0.0)
+    in_books = pl.when(~pl.col("stage").is_in(AFTER)).then(pl.col("lost_recall")).otherwise(0.0)
     return counted.with_columns(
         (1.0 - in_books.sum().over(GROUP) - pl.col("recall")).alias("residual"),
         pl.col("retriever").replace_strict(dict(stale), default=0, return_dtype=pl.Int64).alias("stale_items"),
@@ -268,7 +275,7 @@ def check_books(table: pl.DataFrame, ranking: pl.DataFrame) -> Books:
         ranking: retriever, k, slice_name, slice_value, value.
     """
     sums = (
-        table.filter(pl.col("stage") != AFTER)
+        table.filter(~pl.col("stage").is_in(AFTER))
         .group_by(GROUP)
         .agg(pl.col("lost_recall").sum().alias("lost"), pl.col("impossible").first(), pl.col("recall").first())
     )

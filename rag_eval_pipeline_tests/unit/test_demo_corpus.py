@@ -165,6 +165,40 @@ def test_faults_stand_at_six_stages_or_more_and_name_units_that_exist(faults):
         assert fault["why"]
 
 
+@pytest.fixture(scope="module")
+def answer_faults():
+    return yaml.safe_load((GENERATOR / "answer_faults.yaml").read_text("utf-8"))
+
+
+def test_recorded_answers_stand_for_every_question_and_some_were_asked_twice():
+    first = load_version(DATA / "corpora", "nimbara@2026-09#recorded-answers")
+    asked = Counter(first.outputs["answers"]["query_id"])
+    assert set(asked) == set(first.gold.queries["query_id"])
+    assert sum(count > 1 for count in asked.values()) >= 10
+    assert first.outputs["answers"]["confidence"].is_between(0, 1).all()
+
+
+def test_answer_faults_of_five_kinds_name_questions_that_exist_in_both_languages(answer_faults):
+    first = load_version(DATA / "corpora", "nimbara@2026-09")
+    test = dict(first.gold.queries.filter(split="test").select("query_id", "language").iter_rows())
+    said = dict(
+        load_version(DATA / "corpora", answer_faults[0]["key"])
+        .outputs["answers"]
+        .select("query_id", "answer")
+        .iter_rows()
+    )
+    assert {fault["fault"] for fault in answer_faults} == {
+        "fabricated-number", "ignored-evidence", "invented-citation", "wrong-refusal", "answered-out-of-scope"
+    }  # fmt: skip
+    planted = [query for fault in answer_faults for query in fault["queries"]]
+    assert len(set(planted)) == len(planted)
+    for fault in answer_faults:
+        assert {test[query] for query in fault["queries"]} == {"en", "es"}
+        assert fault["metrics"]
+        assert fault["why"]
+        assert all(said[query] for query in fault["queries"])
+
+
 def test_the_fault_list_lies_outside_of_the_corpora(faults):
     assert faults
     assert not list((DATA / "corpora").rglob("*fault*"))

@@ -12,4 +12,7 @@ class Contexts(Table):
     doc_id = string("Document")
     start = integer("First code point in the masked text", null=True)
     end = integer("One past the last code point; less than the chunk's where it was cut", null=True)
+    text = string(
+        "As it was given, where it was imported as a text; NULL: the range of the chunk", privacy="masked", null=True
+    )
     tokens = integer("Tokens of the budget that it takes", unit="tokens")

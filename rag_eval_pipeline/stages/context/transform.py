@@ -117,7 +117,13 @@ def _imported(frames: Frames, config: ContextConfig) -> list[dict[str, Any]]:
             )
         candidates = [chunk_id] if chunk_id is not None else [*listed.get(query_id, ()), *chunks]
         rows.append(
-            {"query_id": query_id, "position": position, "retriever": serve, **_placed(text, candidates, chunks, spans)}
+            {
+                "query_id": query_id,
+                "position": position,
+                "retriever": serve,
+                "text": text,
+                **_placed(text, candidates, chunks, spans),
+            }
         )
     return rows
 

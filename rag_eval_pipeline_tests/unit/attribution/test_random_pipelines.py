@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from rag_eval_pipeline.attribution.ledger import build_ledger
-from rag_eval_pipeline.attribution.order import STAGES
+from rag_eval_pipeline.attribution.order import AFTER, STAGES
 from rag_eval_pipeline.attribution.units import build_units
 from rag_eval_pipeline.attribution.waterfall import check_books, ranking_recall, unit_slices
 from rag_eval_pipeline.measures.evidence import UNIT, hold_rank, served, served_at
@@ -39,6 +39,78 @@ def brute_recall(world, evidence, k):
     return {group: mean(mean(values) for values in by_query.values()) for group, by_query in shares.items()}
 
 
+def used_units(world, evidence) -> dict:
+    """Units of each query that its answer stands on, by sets of characters, and why not."""
+    chunks = {row["chunk_id"]: (row["start"], row["end"]) for row in world.frames["chunks"].iter_rows(named=True)}
+    given: dict = {}
+    for row in world.frames["contexts"].iter_rows(named=True):
+        given.setdefault(row["query_id"], {})[row["position"]] = row
+    said = {row["query_id"]: row for row in world.frames["answers"].filter(sample=1).iter_rows(named=True)}
+    stands: dict = {}
+    for row in world.frames["answer_citations"].filter(status="resolved").iter_rows(named=True):
+        stands.setdefault(row["answer_id"], set()).update(row["passages"])
+    for row in world.frames["claim_verdicts"].filter(verifier="lexical", label="supported").iter_rows(named=True):
+        stands.setdefault(row["answer_id"], set()).update(int(place) for place in row["passages"])
+    found = {}
+    for unit in evidence.units.iter_rows(named=True):
+        query, answer = unit["query_id"], said.get(unit["query_id"])
+        outcome = answer["outcome"] if answer else None
+        seen: dict = {}
+        for row in given.get(query, {}).values():
+            seen.setdefault(row["doc_id"], set()).update(range(row["start"], row["end"]))
+        places: dict = {}
+        for place in stands.get(query, ()) if outcome in ("answered", "hedged") else ():
+            row = given[query][place]
+            mine = places.setdefault(row["doc_id"], set())
+            mine.update(seen[row["doc_id"]] & set(range(*chunks[row["chunk_id"]])))
+        mine = evidence.pieces.filter(query_id=query, evidence_id=unit["evidence_id"]).to_dicts()
+        held = any(
+            stands_on(unit, [p for p in mine if p["carrier"] == c], places, world) for c in {p["carrier"] for p in mine}
+        )
+        why = {None: "no_answer", "refused": "refused", "empty": "empty"}.get(outcome, "ignored")
+        found[query, unit["evidence_id"]] = (held, None if held else why)
+    return found
+
+
+def stands_on(unit, pieces, places, world) -> bool:
+    """Whether one carrier's characters in `places` (document -> offsets) hold a unit."""
+    if unit["kind"] == "document":
+        return any(piece["doc_id"] in places for piece in pieces)
+    chars, tokens = set(), set()
+    for piece in pieces:
+        there = places.get(piece["doc_id"], set())
+        at = {c: p for c, p in zip(piece["chars"], piece["positions"], strict=True) if p in there}
+        chars |= set(at)
+        for token in piece["tokens"]:
+            wanted = [at.get(c) for c in range(unit["critical_from"][token], unit["critical_to"][token])]
+            if None not in wanted and set(range(min(wanted), max(wanted) + 1)) <= there:
+                tokens.add(token)
+    needed = max(world.settings.ledger.hold * unit["n_chars"] - 1e-9, 1)
+    return len(chars) >= needed and len(tokens) == len(unit["critical_from"])
+
+
+def check_answers(world, evidence, books, where) -> None:
+    """After k: recall = lost at context + lost at answering + used, against answers looked at one by one."""
+    expected, k = used_units(world, evidence), world.settings.evaluate.serve_k
+    fate = books.fate.filter((pl.col("k") == k) & (pl.col("retriever") == "hybrid"))
+    for row in fate.iter_rows(named=True):
+        told = (row["answer_used"], row["answer_cause"])
+        assert told == expected[row["query_id"], row["evidence_id"]], (where, row)
+    assert books.fate.filter(pl.col("k") != k)["answer_used"].is_null().all(), where
+    rows = books.waterfall.filter(
+        (pl.col("k") == k) & (pl.col("retriever") == "hybrid") & (pl.col("slice_name") == "all")
+    )
+    after = {row["stage"]: row for row in rows.iter_rows(named=True) if row["stage"] in AFTER}
+    counted = fate.filter("eligible").with_columns(
+        used=pl.col("served") & pl.col("context_held") & pl.col("answer_used")
+    )
+    used = counted.group_by("query_id").agg(pl.col("used").mean())["used"].mean()
+    assert set(after) == set(AFTER), where
+    lost = sum(row["lost_recall"] for row in after.values())
+    assert abs(rows["recall"][0] - lost - used) <= 1e-12, where
+    assert abs(after["answering"]["ceiling_after"] - used) <= 1e-12, where
+
+
 def check_worlds(run: int) -> Counter:
     world = make_worlds(run, range(run * SIZE, (run + 1) * SIZE))
     evidence = build_units(world.gold, world.frames, world.settings)
@@ -47,7 +119,7 @@ def check_worlds(run: int) -> Counter:
     assert not books.fate["impossible"].any(), where
 
     # The books, against recall that was counted without hold ranks.
-    lost = books.waterfall.filter(pl.col("stage") != "context").group_by(GROUP).agg(pl.col("lost_recall").sum())
+    lost = books.waterfall.filter(~pl.col("stage").is_in(AFTER)).group_by(GROUP).agg(pl.col("lost_recall").sum())
     sums = {row[:4]: row[4] for row in lost.select(*GROUP, "lost_recall").iter_rows()}
     expected: dict = {}
     for k in {*world.settings.evaluate.k, world.settings.evaluate.serve_k}:
@@ -55,6 +127,8 @@ def check_worlds(run: int) -> Counter:
     assert sums.keys() == expected.keys(), where
     for group, recall in expected.items():
         assert abs(1 - sums[group] - recall) <= 1e-12, (where, group)
+
+    check_answers(world, evidence, books, where)
 
     # Hold ranks, against the same.
     hold = world.settings.ledger.hold

@@ -10,13 +10,21 @@ import pytest
 
 from rag_eval_pipeline.attribution.ledger import build_ledger
 from rag_eval_pipeline.attribution.order import RetrieverInfo
-from rag_eval_pipeline.attribution.story import story, waterfall_table
+from rag_eval_pipeline.attribution.story import story, tell, waterfall_table
 from rag_eval_pipeline.attribution.units import build_units
 from rag_eval_pipeline.attribution.waterfall import check_books
 from rag_eval_pipeline.corpus.gold import SCHEMAS, Gold
 from rag_eval_pipeline.corpus.settings import Settings
 from rag_eval_pipeline.text.offsets import OffsetMap
-from rag_eval_pipeline_tests.unit.attribution.world import LIST_COLUMNS, RANKED, gold_frame, kept_map, masked_map
+from rag_eval_pipeline_tests.unit.attribution.world import (
+    ANSWERED,
+    CITED,
+    LIST_COLUMNS,
+    RANKED,
+    gold_frame,
+    kept_map,
+    masked_map,
+)
 
 QUOTE = "Employees get 18 days of annual leave, never fewer."
 BEFORE = "The canteen opens at 12 every day and serves two dishes. "
@@ -52,6 +60,7 @@ class Small:
         self.unreferenced: set[str] = set()
         self.principal: str | None = None
         self.contexts: list[dict] | None = None
+        self.answers: dict[str, pl.DataFrame] = {}
         self.depth = 10
 
     def run(self, k=2, drop=()):
@@ -161,7 +170,7 @@ class Small:
         assert set(frames["ranked_runs"].columns) == set(RANKED)
         if self.contexts is not None:
             frames["contexts"] = pl.DataFrame(self.contexts)
-        return frames
+        return frames | self.answers
 
     @staticmethod
     def _list(lists, names):
@@ -426,6 +435,39 @@ def test_context_is_after_k_and_outside_the_sum(small):
     rows = waterfall_table(small.run().books.waterfall, "hybrid", 2)
     assert (rows[-1]["stage"], rows[-1]["lost_recall"], rows[-1]["ceiling_after"]) == ("context", 1.0, 0.0)
     assert small.books.waterfall["books_ok"].all()
+
+
+def test_answering_is_after_the_context_and_outside_the_sum(small):
+    piece = {"query_id": "q", "position": 1, "retriever": "hybrid", "chunk_id": "d1::0", "doc_id": "d1", "start": 0,
+             "end": END, "tokens": 5}  # fmt: skip
+    small.contexts = [piece]
+
+    def last(outcome, cited, status="ok"):
+        small.answers = {
+            "answers": pl.DataFrame([("q", "q", 1, outcome, status)], schema=ANSWERED, orient="row"),
+            "answer_citations": pl.DataFrame([("q", 1, "resolved", [1])] if cited else [], schema=CITED, orient="row"),
+        }
+        books = small.run().books
+        assert books.waterfall["books_ok"].all()
+        row = books.fate.filter(pl.col("retriever") == "hybrid").row(0, named=True)
+        told = tell("q", small.built.units, books.ledger, books.fate, "hybrid", 2)[0]
+        return waterfall_table(books.waterfall, "hybrid", 2)[-1], (row["answer_used"], row["answer_cause"]), told
+
+    row, used, told = last("answered", cited=True)
+    assert ((row["stage"], row["lost_recall"], row["ceiling_after"]), used) == (("answering", 0.0, 1.0), (True, None))
+    assert told.steps[-1].sentence == "the answer stands on it"
+    row, used, told = last("answered", cited=False)
+    assert ((row["stage"], row["lost_recall"], row["ceiling_after"]), used) == (
+        ("answering", 1.0, 0.0),
+        (False, "ignored"),
+    )
+    assert told.ends[0].sentence.startswith(
+        "served at rank 1 but the answer does not stand on it: nothing that holds it is cited"
+    )
+    assert last("refused", cited=True)[1] == (False, "refused")
+    assert last(None, cited=False, status="timeout")[1] == (False, "no_answer")
+    # Nothing was answered at all: no row.
+    assert last(None, cited=False, status="missing")[0]["stage"] == "context"
 
 
 def test_a_stale_item_keeps_its_rank_and_holds_nothing(small):

@@ -477,8 +477,46 @@ def _search(rng, seed, frames, queries, knobs):
             "doc_id": pl.String, "start": pl.Int64, "end": pl.Int64, "tokens": pl.Int64,
         },
     )  # fmt: skip
+    frames |= _answers(frames["contexts"], sorted({row["query_id"] for row in tables["runs"]}))
     return {
         "bm25": RetrieverInfo((), dense=False, depth=depth, depth_unit=unit),
         "dense": RetrieverInfo((), dense=True, depth=depth, depth_unit=unit),
         "hybrid": RetrieverInfo(("bm25", "dense"), dense=True, depth=knobs.fusion_depth, reranked=True),
+    }
+
+
+ANSWERED = {
+    "answer_id": pl.String,
+    "query_id": pl.String,
+    "sample": pl.Int64,
+    "outcome": pl.String,
+    "status": pl.String,
+}
+CITED = {"answer_id": pl.String, "position": pl.Int64, "status": pl.String, "passages": pl.List(pl.Int64)}
+JUDGED = {
+    "answer_id": pl.String, "claim_id": pl.String, "verifier": pl.String, "label": pl.String, "passages": pl.List(pl.String),
+}  # fmt: skip
+
+
+def _answers(contexts: pl.DataFrame, queries: list[str]) -> dict[str, pl.DataFrame]:
+    """Answers that cite some of their context, stand on some by a verdict, refuse, are empty, or are missing."""
+    rng = random.Random(contexts.height)
+    given = dict(contexts.group_by("query_id").agg(pl.col("position").sort()).iter_rows())
+    answers, cited, judged = [], [], []
+    for query in queries:
+        outcome = rng.choice(["answered"] * 5 + ["hedged", "refused", "empty", None])
+        answers.append((query, query, 1, outcome, "missing" if outcome is None else "ok"))
+        answers.append((f"{query} again", query, 2, "answered", "ok"))
+        places = given.get(query, [])
+        for number in range(rng.randint(0, 2)):
+            some = rng.sample(places, min(len(places), rng.randint(1, 2)))
+            cited.append((query, number, "resolved" if some else "dangling", some))
+        cited.append((f"{query} again", 0, "resolved", places))
+        label = rng.choice(["supported", "unsupported"])
+        some = [str(place) for place in rng.sample(places, min(len(places), 1))]
+        judged += [(query, "c1", "lexical", label, some), (query, "c1", "human", "supported", [str(p) for p in places])]
+    return {
+        "answers": pl.DataFrame(answers, schema=ANSWERED, orient="row"),
+        "answer_citations": pl.DataFrame(cited, schema=CITED, orient="row"),
+        "claim_verdicts": pl.DataFrame(judged, schema=JUDGED, orient="row"),
     }

@@ -1,0 +1,1 @@
+"""Answering: what is said to the one who asked."""
