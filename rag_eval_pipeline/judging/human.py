@@ -11,32 +11,9 @@ from typing import Any
 
 from rag_eval_pipeline.judging.verifiers import Label, Passage, Verdict
 from rag_eval_pipeline.text.claims import Claim, same_words
+from rag_eval_pipeline.text.verdicts import label_of
 
-WORDS: dict[str, Label] = {
-    **dict.fromkeys(
-        ("supported", "support", "supports", "yes", "true", "correct", "entailed", "entailment"), "supported"
-    ),
-    **dict.fromkeys(
-        ("contradicted", "contradict", "contradicts", "refuted", "refutes", "contradiction"), "contradicted"
-    ),
-    **dict.fromkeys(
-        ("unsupported", "not_supported", "no", "false", "incorrect", "none", "neutral", "not_enough_info", "nei"),
-        "unsupported",
-    ),
-}
-"""What people write, and what it means here."""
-
-
-def label_of(word: str) -> Label:
-    """A person's word as a label.
-
-    Raises:
-        ValueError: it is none of the known words.
-    """
-    key = word.strip().casefold().replace(" ", "_").replace("-", "_")
-    if key not in WORDS:
-        raise ValueError(f"unknown verdict {word!r}; write one of {', '.join(sorted(WORDS))}")
-    return WORDS[key]
+__all__ = ["HumanVerdicts", "HumanVerifier", "label_of"]
 
 
 class HumanVerdicts:

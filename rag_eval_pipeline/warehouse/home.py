@@ -36,6 +36,11 @@ class Home:
         return self.root / "memo"
 
     @property
+    def replies(self) -> Path:
+        """What endpoints replied, kept for ever: it was paid for."""
+        return self.root / "replies"
+
+    @property
     def hashes(self) -> Path:
         """Hashes of files by path, size and time: an unchanged file is hashed once."""
         return self.root / "memo" / "file_hashes.json"

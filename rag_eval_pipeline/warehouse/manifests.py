@@ -98,7 +98,10 @@ class Manifests:
 
     def of(self, key: str) -> list[Manifest]:
         """The evaluations of one key, oldest first."""
-        return [m for m in self.all() if m.key == key]
+        if "/" in key:  # no key, and no name of a folder of ours
+            return []
+        found = [self._read(path) for path in (self.root / "_evaluations" / key).glob("*.json")]
+        return sorted(found, key=lambda m: (m.started, m.evaluation_id))
 
     def find(self, key: str, evaluation_id: str) -> Manifest | None:
         """One evaluation; `evaluation_id` may be a unique beginning of it."""

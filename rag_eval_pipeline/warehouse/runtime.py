@@ -35,6 +35,7 @@ class Runtime:
         memo: where computed values are kept; None keeps nothing.
         fingerprints: stage -> hash of its code and config; part of every memo key.
         progress: called with (stage, done, total).
+        replies: folder of what endpoints replied (`judging.replies`); None keeps nothing.
     """
 
     files: Path
@@ -44,6 +45,7 @@ class Runtime:
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     progress: Callable[[str, int, int], None] = _silent
     reused: dict[str, list[int]] = field(default_factory=dict)
+    replies: Path | None = None
 
     @classmethod
     def plain(cls, files: Path = Path()) -> Runtime:

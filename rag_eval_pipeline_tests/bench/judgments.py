@@ -1,0 +1,79 @@
+"""`python -m rag_eval_pipeline_tests.bench.judgments [--n 10000] [--latency 0.05] [--concurrency 16] [--rpm R]`: judgments of a local endpoint.
+
+The endpoint is a process of its own that answers after the latency. The bound is what concurrency (n × latency / concurrency) and rate
+(n / requests a second) allow. Judgments are whole: prompt, schema, journal, reply on disk. Prints wall time over bound, CPU a
+judgment of this process, and resident memory after a tenth and at the end.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from rag_eval_pipeline.judging.endpoint import EndpointConfig, complete
+from rag_eval_pipeline.judging.llm import score_request
+from rag_eval_pipeline.judging.replies import ReplyStore
+from rag_eval_pipeline.judging.verifiers import Passage
+
+
+def requests(n):
+    """Prompts of about 2,000 characters."""
+    passages = [
+        Passage(str(i), f"Passage {i}. " + "The office keeps the record of each case in its own folder. " * 5)
+        for i in range(4)
+    ]
+    for number in range(n):
+        yield score_request(str(number), f"What is the limit of case {number}?", f"It is {number} EUR.", passages)
+
+
+def measured(url, n, folder, concurrency, rpm):
+    """Wall seconds, CPU seconds, resident MB after a tenth and at the end, statuses."""
+    config = EndpointConfig(
+        base_url=url, model="m", concurrency=concurrency, requests_per_minute=rpm, api_key_env=None,
+        price_in=1.0, price_out=1.0, max_cost=1e9,
+    )  # fmt: skip
+    me, early, statuses = psutil.Process(), 0.0, {}
+    began, cpu = time.perf_counter(), time.process_time()
+    for done, reply in enumerate(complete(config, requests(n), ReplyStore(folder)), 1):
+        statuses[reply.status] = statuses.get(reply.status, 0) + 1
+        if done == n // 10:
+            early = me.memory_info().rss / 2**20
+    return time.perf_counter() - began, time.process_time() - cpu, early, me.memory_info().rss / 2**20, statuses
+
+
+def main():
+    """Print one row."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--n", type=int, default=10_000)
+    parser.add_argument("--latency", type=float, default=0.05)
+    parser.add_argument("--concurrency", type=int, default=16)
+    parser.add_argument("--rpm", type=float)
+    asked = parser.parse_args()
+    command = [sys.executable, "-m", "rag_eval_pipeline_tests.endpoint", "--latency", str(asked.latency)]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        try:
+            url = server.stdout.readline().strip()
+            bound = asked.n * asked.latency / asked.concurrency
+            bound = max(bound, asked.n / asked.rpm * 60) if asked.rpm else bound
+            load = os.getloadavg()[0]
+            wall, cpu, early, late, statuses = measured(url, asked.n, Path(folder), asked.concurrency, asked.rpm)
+            again, _, _, _, kept = measured(url, asked.n, Path(folder), asked.concurrency, asked.rpm)
+        finally:
+            server.terminate()
+    print(
+        f"{asked.n} judgments, {asked.latency * 1000:g} ms, concurrency {asked.concurrency}, rpm {asked.rpm or 'none'}: {wall:.1f} s, "
+        f"bound {bound:.1f} s, {wall / bound:.2f} x; {1000 * cpu / asked.n:.2f} ms of CPU each; {early:.0f} MB after a tenth, {late:.0f} MB "
+        f"at the end; {statuses}; again from the store {again:.1f} s, {kept}; load {load:.1f}"
+    )
+
+
+if __name__ == "__main__":
+    main()
