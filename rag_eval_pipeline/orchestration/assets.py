@@ -1,18 +1,21 @@
 """The asset factory: every stage and every evaluated step becomes assets with their checks. The lists stand elsewhere."""
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
 
+from rag_eval_pipeline.orchestration import lineage
 from rag_eval_pipeline.orchestration.metadata import (
     column_schema,
     comparison_metadata,
     gate_metadata,
-    markdown,
     quality_metadata,
     report_metadata,
     stored_metadata,
+    sweep_metadata,
+    table_metadata,
     waterfall_metadata,
 )
 from rag_eval_pipeline.orchestration.partitions import SUBJECTS
@@ -35,6 +38,8 @@ from rag_eval_pipeline.warehouse.table import Table, name_of
 
 OWNERS = ["team:rag-eval"]
 GROUPS = {phase: f"{number}_{phase}" for number, phase in enumerate(PHASES, 1)}
+FRESH = dg.FreshnessPolicy.time_window(warn_window=timedelta(hours=26), fail_window=timedelta(days=7))
+"""The nightly schedule makes what people read anew each day: late after two hours more, and stale after a week."""
 LISTS = ("runs", "fused_runs", "ranked_runs", "contexts")
 """Tables that hold what a caller is given: entitlement is checked on each."""
 
@@ -91,9 +96,9 @@ def _schema_checks(tables: Sequence[type[Table]]) -> list[dg.AssetCheckSpec]:
 def _stage_asset(stage: Stage) -> dg.AssetsDefinition:
     room = f"rag_eval_pipeline.stages.{stage.name}"
     code = code_fingerprint([f"{room}.transform", f"{room}.tables"])
-    specs = [
-        _spec(t, stage.reads, stage.phase, stage.name, stage.description, set(stage.kinds), code) for t in stage.writes
-    ]
+    about = stage.description + (f"\n\nMeasured by `{stage.name}_quality`." if stage.has_quality else "")
+    specs = [_spec(t, stage.reads, stage.phase, stage.name, about, set(stage.kinds), code) for t in stage.writes]
+    columns = {name_of(t): lineage.lineage(lineage.of_stage(stage, t)) for t in stage.writes}
     check_specs = _schema_checks(stage.writes)
     if stage.expects:
         about = f"Total accounting: one row for each of {stage.expects[0]}'s {stage.expects[1]}s, whatever its status."
@@ -121,11 +126,11 @@ def _stage_asset(stage: Stage) -> dg.AssetsDefinition:
                 results.append(_result("complete", kept.table, checks.complete(stage, subject)))
             if kept.table in lists:
                 results.append(_result("entitlement", kept.table, entitlement(subject, kept.table)))
-            metadata = stored_metadata(schema, kept, subject, reused)
+            metadata = (
+                table_metadata(schema, frame) | stored_metadata(schema, kept, subject, reused) | columns[kept.table]
+            )
             if counts:
                 metadata |= {"items_from_memo": counts[0], "items_computed": counts[1]}
-            if "status" in frame.columns:
-                metadata["statuses"] = markdown(frame["status"].value_counts(sort=True))
             yield _materialized(kept, metadata, results)
 
     return materialize
@@ -137,6 +142,7 @@ def _evaluated_asset(step: Evaluated) -> dg.AssetsDefinition:
         [f"rag_eval_pipeline.stages.{step.room}.quality" if step.room else "rag_eval_pipeline.attribution.ledger"]
     )
     specs = [_spec(t, step.reads, step.phase, room, step.description, {"polars"}, code) for t in step.writes]
+    columns = {name_of(t): lineage.lineage(lineage.of_evaluated(step, t)) for t in step.writes}
     check_specs = _schema_checks(step.writes)
     main = step.tables[0]
     if step.room:
@@ -162,15 +168,20 @@ def _evaluated_asset(step: Evaluated) -> dg.AssetsDefinition:
             results = [_result("schema", kept.table, checks.schema(schema, frame))]
             metadata: dict[str, Any] = {}
             if step.room:
-                metadata |= quality_metadata(frame)
+                metadata |= quality_metadata(step.room, frame, subject)
                 results.append(_result("accounting", kept.table, checks.accounting(frame, subject)))
                 results.append(
                     _result("thresholds", kept.table, thresholds(step.room, frame, subject), dg.AssetCheckSeverity.WARN)
                 )
+            else:
+                metadata |= table_metadata(schema, frame)
+            if kept.table == "dedup_sweep":
+                metadata |= sweep_metadata(frame)
             if kept.table == "loss_waterfall":
                 metadata |= waterfall_metadata(frame, subject)
                 results.append(_result("books", kept.table, books(subject, frame)))
-            yield _materialized(kept, metadata | stored_metadata(schema, kept, subject, reused), results)
+            metadata |= stored_metadata(schema, kept, subject, reused) | columns[kept.table]
+            yield _materialized(kept, metadata, results)
 
     return materialize
 
@@ -187,6 +198,7 @@ def _materialized(kept: Stored, metadata: dict[str, Any], results: list[dg.Asset
     group_name=GROUPS["release"],
     kinds={"json"},
     owners=OWNERS,
+    freshness_policy=FRESH,
     tags={"room": "release"},
     description="The manifest: which stored tables make this evaluation. Written only when every one of them is there; "
     "without it, half a run is invisible.",
@@ -259,6 +271,7 @@ def _without_baseline(schema: type[Table], why: str) -> dg.MaterializeResult:
     group_name=GROUPS["release"],
     kinds={"duckdb"},
     owners=OWNERS,
+    freshness_policy=FRESH,
     tags={"room": "release"},
     description="The DuckDB file for people, built beside the old one and swapped in. Source text is published as length "
     "and hash, masked text through the redactor.",
@@ -285,6 +298,7 @@ def duckdb_database(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
     group_name=GROUPS["release"],
     kinds={"html"},
     owners=OWNERS,
+    freshness_policy=FRESH,
     tags={"room": "release"},
     description="One self-contained HTML file: the waterfall, the documents that cost most, stories of lost queries, the "
     "scorecard, provenance. Masked text only; opens offline.",
@@ -312,6 +326,7 @@ def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
     group_name=GROUPS["release"],
     kinds={"json"},
     owners=OWNERS,
+    freshness_policy=FRESH,
     tags={"room": "release"},
     code_version=code_fingerprint(["rag_eval_pipeline.release.gates"]),
     description="May this be released? The pre-registered rules of corpus.yaml, decided on bounds against the baseline. It stands "

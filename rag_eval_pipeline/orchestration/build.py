@@ -13,12 +13,12 @@ def build_defs() -> dg.Definitions:
     from rag_eval_pipeline.orchestration.assets import all_assets
     from rag_eval_pipeline.orchestration.jobs import EVALUATE, EVALUATE_MULTIPROCESS
     from rag_eval_pipeline.orchestration.schedules import nightly
-    from rag_eval_pipeline.orchestration.sensors import corpus_changes, failed_runs
+    from rag_eval_pipeline.orchestration.sensors import corpus_changes, corpus_mirror, failed_runs, notifications
 
     return dg.Definitions(
         assets=all_assets(),
         jobs=[EVALUATE, EVALUATE_MULTIPROCESS],
-        sensors=[corpus_changes, failed_runs],
+        sensors=[corpus_changes, corpus_mirror, failed_runs, notifications],
         schedules=[nightly],
         executor=dg.in_process_executor,
     )

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import socket
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,17 +12,14 @@ from pathlib import Path
 from types import FrameType
 
 import dagster as dg
-import psutil
 
 from rag_eval_pipeline.orchestration import subjects
 from rag_eval_pipeline.orchestration.partitions import SUBJECTS
-from rag_eval_pipeline.orchestration.sensors import record_failure
+from rag_eval_pipeline.orchestration.processes import HOST_TAG, PID_TAG, is_gone, tags_of
+from rag_eval_pipeline.orchestration.sensors import GATE, record_failure
 from rag_eval_pipeline.stages.subject import Subject
 from rag_eval_pipeline.warehouse.home import Home
 
-HOST_TAG, PID_TAG, BORN_TAG = "rag_eval/host", "rag_eval/pid", "rag_eval/process_started"
-GATE = "release_gate"
-"""The step that fails alone where a release is refused: the evaluation itself is complete."""
 UNFINISHED = [
     dg.DagsterRunStatus.NOT_STARTED,
     dg.DagsterRunStatus.STARTING,
@@ -94,7 +92,8 @@ def run(home: Home, key: str, listener: Callable[[str, int, int], None] | None =
                 partition_key=key,
                 instance=running,
                 raise_on_error=False,
-                tags={HOST_TAG: socket.gethostname(), PID_TAG: str(os.getpid()), BORN_TAG: _born(os.getpid())},
+                run_id=(run_id := str(uuid.uuid4())),
+                tags=tags_of(run_id),
                 run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
             )
         )
@@ -152,14 +151,6 @@ def _bury_dead_runs(running: dg.DagsterInstance) -> None:
     """Mark runs of this host as failed where their process is gone: nobody else watches them."""
     active = dg.RunsFilter(statuses=UNFINISHED, tags={HOST_TAG: socket.gethostname()})
     for past in running.get_runs(active):
-        pid = int(past.tags.get(PID_TAG, "0"))
-        if past.tags.get(BORN_TAG) != _born(pid):
+        if is_gone(past.run_id, past.tags):
+            pid = past.tags.get(PID_TAG)
             running.report_run_failed(past, f"its process {pid} is gone; run it again, what was computed is kept")
-
-
-def _born(pid: int) -> str:
-    """When a process started: a number may be given to another process later."""
-    try:
-        return f"{psutil.Process(pid).create_time():.0f}"
-    except psutil.Error:
-        return ""

@@ -1,5 +1,6 @@
 """Open a partition's subject once a run, report its progress, and turn its refusals into sentences in the UI."""
 
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -9,6 +10,8 @@ import dagster as dg
 
 from rag_eval_pipeline.corpus.faults import CorpusError
 from rag_eval_pipeline.engine.plugins import PluginError
+from rag_eval_pipeline.orchestration.jobs import EVALUATE_MULTIPROCESS
+from rag_eval_pipeline.orchestration.processes import RUN_TAG, tags_of
 from rag_eval_pipeline.stages.subject import FrozenError, NotMaterializedError, Subject
 from rag_eval_pipeline.warehouse.home import Home
 from rag_eval_pipeline.warehouse.store import NotReproducibleError
@@ -35,6 +38,7 @@ def subject_of(context: dg.AssetExecutionContext) -> Subject:
     """The subject of this run's partition; loaded and validated once a run."""
     key = (context.run.run_id, context.partition_key)
     if key not in _opened:
+        _name_process(context)
         with refusals():
             _opened[key] = Subject.open(Home.find(), context.partition_key)
         while len(_opened) > 2:
@@ -42,6 +46,13 @@ def subject_of(context: dg.AssetExecutionContext) -> Subject:
     subject = _opened[key]
     subject.progress = _reporter(context)
     return subject
+
+
+def _name_process(context: dg.AssetExecutionContext) -> None:
+    """Say which process carries the run, so that Dagster sees when it is gone; with a process a step, that is their parent."""
+    pid = os.getppid() if context.job_name == EVALUATE_MULTIPROCESS.name else os.getpid()
+    if context.run.tags.get(RUN_TAG) != context.run.run_id:
+        context.instance.add_run_tags(context.run.run_id, tags_of(context.run.run_id, pid))
 
 
 @contextmanager

@@ -3,8 +3,10 @@
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -15,8 +17,8 @@ from rag_eval_pipeline.orchestration import running
 from rag_eval_pipeline.release.reading import Evaluation
 from rag_eval_pipeline.release.report import report_path
 from rag_eval_pipeline.warehouse.manifests import Manifests
-from rag_eval_pipeline_tests.dagster.test_runs import materialize
-from rag_eval_pipeline_tests.integration.house import ROOT, Run, environment
+from rag_eval_pipeline_tests.dagster.test_runs import materialize, tell
+from rag_eval_pipeline_tests.integration.house import ROOT, Run, environment, home_of
 from rag_eval_pipeline_tests.integration.test_gate import configure
 from rag_eval_pipeline_tests.small import write_corpus
 
@@ -59,6 +61,14 @@ def test_a_broken_rule_is_an_error_that_hides_neither_report_nor_database(home, 
     assert report_path(home, "small@v1", manifest.evaluation_id).is_file()
     rows = ask(home, "SELECT rule, verdict, whole_verdict, evaluation_id FROM current_release_gates")
     assert rows == [(1, "fail", "fail", manifest.evaluation_id)]
+    # What the daemon's sensor makes of it: a notice with the rule, and no failed evaluation.
+    (home.root / "automation.yaml").write_text("notify: {webhook: {url_env: A_HOOK}}", "utf-8")
+    tell(instance, result)
+    (letter,) = (home.root / "outbox").glob("*.json")
+    notice = json.loads(letter.read_text("utf-8"))["notice"]
+    assert (notice["event"], notice["key"], notice["stopped_at"]) == ("gate_failed", "small@v1", "release_gate")
+    assert notice["rules"] == ["recall@10 evidence both max 0.1: found 1"]
+    assert [m.status for m in Manifests(home.manifests).all()] == ["complete"]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +112,7 @@ def test_a_run_says_so_last_and_exits_with_1(home, on_ephemeral, cli):
 
 
 @pytest.mark.full
-def test_dagsters_own_command_exits_with_1_too(home):
+def test_dagsters_own_command_exits_with_1_too_and_leaves_the_same_tables(home, tmp_path):
     write_corpus(home.corpora, documents=4)
     configure(home, {"max": 0.1})
     running.register(home, "small@v1")
@@ -116,6 +126,21 @@ def test_dagsters_own_command_exits_with_1_too(home):
     assert ask(home, "SELECT DISTINCT whole_verdict FROM current_release_gates") == [("fail",)]
     assert ask(home, "SELECT count(*) > 0 FROM current_scorecard") == [(True,)]
 
+    other = home_of(tmp_path / "other")
+    shutil.copytree(home.corpora, other.corpora)
+    ran = subprocess.run(
+        [Path(sys.executable).with_name("rag-eval"), "run", "small@v1"],
+        env=environment(other), capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert ran.returncode == 1, ran.stderr[-2000:]
+    beside = Manifests(other.manifests).latest("small@v1")
+    assert beside.evaluation_id == manifest.evaluation_id
+    content = {name: entry["content_hash"] for name, entry in manifest.tables.items()}
+    assert len(content) > 40
+    assert {name: entry["content_hash"] for name, entry in beside.tables.items()} == content
+    names = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main' ORDER BY 1"
+    assert ask(other, names) == ask(home, names), "and the same database for people"
+
 
 # The workflow ----------------------------------------------------------------------------------------------------------
 
@@ -127,10 +152,12 @@ def workflow():
     return yaml.safe_load(body)
 
 
-def commands(job):
-    """The job's own commands, a word a part; variables of the workflow put in."""
+def commands(job, event):
+    """The job's own commands for an event, a word a part; variables of the workflow put in."""
     found = []
     for step in job["steps"]:
+        if "!= 'pull_request'" in str(step.get("if", "")) and event == "pull_request":
+            continue
         for line in step.get("run", "").splitlines():
             if line.strip().startswith("rag-eval"):
                 found.append(line.split("|")[0].split(">>")[0].strip())
@@ -139,31 +166,48 @@ def commands(job):
 
 @pytest.mark.full
 def test_the_workflow_of_the_docs_decides_on_a_tiny_corpus(home, on_ephemeral, cli, tmp_path, monkeypatch):
+    """By night the full set and the smoke set, on a pull request the smoke set alone, against that of the night."""
     monkeypatch.chdir(tmp_path)
     write_corpus(home.corpora, documents=6)
     configure(home, {"min": 0.3}, {"max_drop": 0.9}, baseline="accepted")
+    smoke = {"evaluate": {"subset": "smoke", "subset_size": 4}, "gates": {"baseline": "previous"}}
+    smoke["gates"]["rules"] = [{"metric": "recall", "k": 10, "unit": "evidence", "max_drop": 0.9}]
+    (home.corpora / "small" / "pipelines").mkdir()
+    (home.corpora / "small" / "pipelines" / "smoke.yaml").write_text(json.dumps(smoke), "utf-8")
     whole = workflow()
     (job,) = whole["jobs"].values()
     assert set(whole[True]) >= {"pull_request", "schedule"}, "YAML reads `on` as true"
-    names = {"KEY": "small@v1"}
-    assert set(whole["env"]) >= set(names)
+    assert whole["env"] == {
+        "CORPUS": "small@v1", "KEY": "small@v1${{ github.event_name == 'pull_request' && '#smoke' || '' }}"
+    }  # fmt: skip
 
-    def call(line):
-        words = shlex.split(line.replace("$KEY", names["KEY"]))
-        return cli(*words[1:])
+    def night():
+        return [call(line, "small@v1") for line in commands(job, "schedule")]
 
-    lines = commands(job)
-    assert [shlex.split(line)[1] for line in lines] == ["validate", "run", "gate", "report"]
-    codes = [call(line)[0] for line in lines]
-    assert codes == [0, 0, 2, 0], "no baseline is accepted yet"
+    def call(line, key):
+        return cli(*shlex.split(line.replace("$KEY", key).replace("$CORPUS", "small@v1"))[1:])[0]
+
+    assert [shlex.split(line)[1] for line in commands(job, "schedule")] == [
+        "doctor",
+        "validate",
+        "run",
+        "gate",
+        "report",
+        "run",
+    ]
+    assert night()[1:] == [0, 0, 2, 0, 0], "no baseline is accepted yet"
     manifest = Manifests(home.manifests).latest("small@v1")
     assert cli("accept", "small@v1", manifest.evaluation_id)[0] == 0
     settings = home.corpora / "small" / "corpus.yaml"
     body = json.loads(settings.read_text("utf-8"))
     body["pipeline"]["chunking"]["size"] = 50  # the change that a pull request brings
     settings.write_text(json.dumps(body), "utf-8")
-    codes = [call(line)[0] for line in lines]
-    assert codes == [0, 0, 0, 0]
+    codes = [call(line, "small@v1#smoke") for line in commands(job, "pull_request")]
+    assert codes[1:] == [0, 0, 0, 0]
+    asked = json.loads((tmp_path / "gate.json").read_text("utf-8"))
+    assert asked["key"] == "small@v1#smoke"
+    assert {f["n_expected"] for f in asked["decision"]["findings"]} == {4}
+    assert night()[1:] == [0, 0, 0, 0, 0]
     for name in ("gate.json", "gate.xml"):
         assert (tmp_path / name).is_file()
 

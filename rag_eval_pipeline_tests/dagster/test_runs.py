@@ -178,6 +178,16 @@ def test_books_that_do_not_balance_stop_the_run(home, on_ephemeral, cli, monkeyp
     assert [m.status for m in Manifests(home.manifests).of("small@v1")] == ["complete", "failed"]
 
 
+def tell(instance, result, tags=None):
+    """What Dagster's daemon does after a run failed."""
+    (event,) = [e for e in result.all_events if e.event_type_value == "PIPELINE_FAILURE"]
+    run = result.dagster_run.with_tags({**result.dagster_run.tags, **(tags or {})})
+    context = dg.build_run_status_sensor_context(
+        sensor_name="failed_runs", dagster_instance=instance, dagster_run=run, dagster_event=event
+    )
+    sensors.failed_runs(context.for_run_failure())
+
+
 def test_a_run_that_failed_elsewhere_leaves_its_manifest_by_the_sensor(home, instance, monkeypatch):
     from rag_eval_pipeline.stages.cleaning import transform
 
@@ -192,11 +202,15 @@ def test_a_run_that_failed_elsewhere_leaves_its_manifest_by_the_sensor(home, ins
         subject.run(stage)
     result = materialize(instance, "cleaned")
     assert failure_of(result) == "cleaning cannot go on"
-    (event,) = [e for e in result.all_events if e.event_type_value == "PIPELINE_FAILURE"]
-    context = dg.build_run_status_sensor_context(
-        sensor_name="failed_runs", dagster_instance=instance, dagster_run=result.dagster_run, dagster_event=event
-    ).for_run_failure()
-    sensors.failed_runs(context)
+    (home.root / "automation.yaml").write_text("notify: {webhook: {url_env: A_HOOK}}", "utf-8")
+    tell(instance, result, {"dagster/will_retry": "true"})
+    assert Manifests(home.manifests).all() == [], "Dagster starts it again by itself: nothing has failed yet"
+    assert not (home.root / "outbox").exists()
+    tell(instance, result)
+    (letter,) = (home.root / "outbox").glob("*.json")
+    notice = json.loads(letter.read_text("utf-8"))["notice"]
+    assert (notice["event"], notice["key"], notice["stopped_at"]) == ("run_failed", "small@v1", "cleaning_room")
+    assert "cleaning cannot go on" not in letter.read_text("utf-8"), "an error's message may quote a document"
     (manifest,) = Manifests(home.manifests).all()
     assert (manifest.key, manifest.status, manifest.stopped_at) == ("small@v1", "failed", "cleaning_room")
     assert set(manifest.tables) == {"documents", *STAGES[1].tables, *STAGES[2].tables}

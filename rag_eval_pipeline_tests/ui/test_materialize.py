@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rag_eval_pipeline_tests.small import QUICK, write_corpus
+from rag_eval_pipeline_tests.ui.conftest import watched
 from rag_eval_pipeline_tests.ui.server import serve
 
 pytestmark = [pytest.mark.full, pytest.mark.integration]
@@ -33,16 +34,6 @@ CHECKS = """query($key: [String!]!) { assetNodeOrError(assetKey: {path: $key}) {
 
 
 @pytest.fixture(scope="module")
-def chromium():
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        if os.environ.get("RAG_EVAL_REQUIRE_DATA") == "1":
-            pytest.fail("chromium is required (RAG_EVAL_REQUIRE_DATA=1) and absent")
-        pytest.skip("no Chromium on this machine: apt-get install chromium")
-    return found
-
-
-@pytest.fixture(scope="module")
 def server(tmp_path_factory):
     home = tmp_path_factory.mktemp("ui")
     write_corpus(home / "corpora", pipeline=QUICK)
@@ -54,25 +45,9 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def page(server, chromium):
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport={"width": 1500, "height": 1000})
-        page.set_default_timeout(60_000)
-        page.faults, page.outside = [], []
-        page.on("console", lambda message: page.faults.append(message.text) if message.type == "error" else None)
-        page.on(
-            "request",
-            lambda request: (
-                page.outside.append(request.url)
-                if request.url.startswith("http") and not request.url.startswith(server.url)
-                else None
-            ),
-        )
-        yield page
-        browser.close()
+def page(server, browser):
+    with watched(browser) as opened:
+        yield opened
 
 
 def sensor(server, name):
@@ -140,6 +115,94 @@ def test_the_waterfall_comes_with_a_picture_a_table_and_numbers(server, clicked)
     assert any("| stage" in page for page in pages)
 
 
+NODES = """{ assetNodes { assetKey { path } groupName description kinds owners { __typename ... on TeamAssetOwner { team } }
+  tags { key value } isPartitioned } }"""
+COLUMNS = """query($key: [String!]!) { assetNodeOrError(assetKey: {path: $key}) { ... on AssetNode { metadataEntries { label
+  ... on TableSchemaMetadataEntry { schema { columns { name type description } } } } } } }"""
+FRESHNESS = """query($key: [String!]!) { assetNodeOrError(assetKey: {path: $key}) { ... on AssetNode { internalFreshnessPolicy { __typename } } } }"""
+LINEAGE = """query($key: [String!]!) { assetOrError(assetKey: {path: $key}) { ... on Asset { assetMaterializations(limit: 1) {
+  metadataEntries { label ... on TableColumnLineageMetadataEntry { lineage { columnName columnDeps { assetKey { path } columnName } } } } } } } }"""
+TICKS = """query($name: String!) { sensorOrError(sensorSelector: {sensorName: $name, repositoryLocationName: "rag_eval_pipeline",
+  repositoryName: "__repository__"}) { ... on Sensor { sensorState { status ticks(limit: 20) { status skipReason runIds } } } } }"""
+NEXT = f"{{ schedulesOrError(repositorySelector: {REPOSITORY}) {{ ... on Schedules {{ results {{ name cronSchedule futureTicks(limit: 2) {{ results {{ timestamp }} }} }} }} }} }}"
+
+
+def metadata(server, asset):
+    """Label -> entry of an asset's newest materialization."""
+    (made,) = server.ask(MATERIALIZED, key=[asset])["assetOrError"]["assetMaterializations"]
+    return {entry["label"]: entry for entry in made["metadataEntries"]}
+
+
+def test_every_asset_says_whose_it_is_what_it_is_and_what_its_columns_mean(server):
+    nodes = server.ask(NODES)["assetNodes"]
+    assert len(nodes) > 40
+    for node in nodes:
+        name = node["assetKey"]["path"][-1]
+        assert node["owners"], name
+        assert node["kinds"], name
+        assert node["description"], name
+        assert node["isPartitioned"], name
+        assert {"room"} <= {tag["key"] for tag in node["tags"]}, name
+    for table in ("masked", "retrieval_quality", "loss_waterfall"):
+        entries = server.ask(COLUMNS, key=[table])["assetNodeOrError"]["metadataEntries"]
+        (columns,) = [entry["schema"]["columns"] for entry in entries if entry.get("schema")]
+        assert columns
+        assert all(column["description"] and column["type"] for column in columns), table
+    for asset in ("evaluation", "report", "duckdb_database", "release_gate"):
+        assert server.ask(FRESHNESS, key=[asset])["assetNodeOrError"]["internalFreshnessPolicy"], asset
+
+
+def test_a_text_can_be_followed_column_by_column_to_its_document(server, clicked):
+    column, table, way = "text", "masked", []
+    for _ in range(10):
+        (made,) = server.ask(LINEAGE, key=[table])["assetOrError"]["assetMaterializations"]
+        (found,) = [entry["lineage"] for entry in made["metadataEntries"] if entry.get("lineage")]
+        deps = [dep for entry in found if entry["columnName"] == column for dep in entry["columnDeps"]]
+        if not deps:
+            break
+        way.append(table := deps[0]["assetKey"]["path"][-1])
+        column = deps[0]["columnName"]
+    assert way == ["cleaned", "parsed"]
+
+
+def test_the_page_of_a_column_draws_where_it_comes_from(server, page, clicked):
+    page.goto(f"{server.url}/assets/masked?view=lineage&column=text&lineageScope=upstream")
+    for table in ("parsed", "cleaned", "masked"):
+        page.get_by_text(table, exact=True).first.wait_for()
+
+
+@pytest.mark.parametrize("asset", ["chunks", "retrieval_quality", "loss_waterfall", "release_gate"])
+def test_a_page_answers_is_it_good_compared_to_what_and_what_next(server, clicked, asset):
+    found = metadata(server, asset)
+    numbers = [e for e in found.values() if e["__typename"] in {"FloatMetadataEntry", "IntMetadataEntry"}]
+    assert numbers, "figures that plot over versions"
+    pages = {label: entry.get("mdStr") or "" for label, entry in found.items()}
+    assert any(page.startswith("| ") for page in pages.values()), "a table"
+    if asset != "release_gate":
+        assert any("data:image/svg" in page for page in pages.values()), "a picture"
+        assert f"current_{asset}" in pages["sql"]
+    if asset.endswith("_quality"):
+        assert "change" in pages["measures"].split("\n")[0]
+        assert "baseline" in found
+        assert "```sql" in pages["what_to_do"]
+
+
+def test_the_picture_and_the_table_are_drawn_on_the_page(server, page, clicked):
+    page.goto(f"{server.url}/assets/loss_waterfall?partition=small%40v1")
+    page.get_by_text("losses", exact=True).first.wait_for()
+    for button in page.get_by_role("button", name=re.compile("Show markdown|Show Markdown")).all()[:1]:
+        button.click()
+    picture = page.locator("img[src^='data:image/svg']").first
+    picture.wait_for(state="attached")
+    assert picture.evaluate("image => image.naturalWidth") > 300
+
+
+def test_a_checks_page_has_its_limit_and_what_was_found(server, page, clicked):
+    page.goto(f"{server.url}/assets/loss_waterfall?view=checks&checkDetail=books")
+    page.get_by_text("allowed_residual").first.wait_for()
+    page.get_by_text("worst_residual").first.wait_for()
+
+
 def test_the_sensor_runs_the_next_version_and_the_schedule_is_on(server, clicked):
     (nightly,) = server.ask(SCHEDULES)["schedulesOrError"]["results"]
     assert nightly["scheduleState"]["status"] == "RUNNING"
@@ -150,8 +213,29 @@ def test_the_sensor_runs_the_next_version_and_the_schedule_is_on(server, clicked
     run = wait_for_run(server, lambda tags: tags.get("dagster/partition") == "small@v2", 400)
     assert run["status"] == "SUCCESS"
     assert run["tags"]["dagster/sensor_name"] == "corpus_changes"
+    ticks = server.ask(TICKS, name="corpus_changes")["sensorOrError"]["sensorState"]["ticks"]
+    assert any(run["runId"] in tick["runIds"] for tick in ticks if tick["status"] == "SUCCESS")
+    assert not [tick for tick in ticks if tick["status"] == "FAILURE"]
 
 
-def test_the_pages_log_no_error_and_ask_nobody_else(page, clicked):
-    assert page.outside == []
+def test_what_is_off_says_so_in_its_ticks_and_the_schedule_knows_its_next_night(server, clicked):
+    for name, said in (
+        ("corpus_mirror", "off: automation.yaml names no mirror.sources"),
+        ("notifications", "off: automation.yaml names no channel"),
+    ):
+        end = time.monotonic() + 200
+        while time.monotonic() < end:
+            state = server.ask(TICKS, name=name)["sensorOrError"]["sensorState"]
+            if state["ticks"]:
+                break
+            time.sleep(3)
+        assert state["status"] == "RUNNING"
+        assert said in state["ticks"][0]["skipReason"]
+    (nightly,) = server.ask(NEXT)["schedulesOrError"]["results"]
+    assert nightly["cronSchedule"] == "0 2 * * *"
+    assert len(nightly["futureTicks"]["results"]) == 2
+
+
+def test_the_pages_log_no_error_and_ask_nobody_else(server, page, clicked):
+    assert [url for url in page.requests if url.startswith("http") and not url.startswith(server.url)] == []
     assert [fault for fault in page.faults if "favicon" not in fault] == []
