@@ -61,7 +61,21 @@ _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u206
 
 def main() -> None:
     """Run a command; a refusal is a sentence on standard error and exit code 1, not a traceback."""
-    from rag_eval_pipeline.cli import comparing, corpora, experiments, gating, looking, repairs, runs  # noqa: F401 - they register their commands
+    from rag_eval_pipeline.cli import (  # noqa: F401 - they register their commands
+        choosing,
+        comparing,
+        corpora,
+        experiments,
+        exporting,
+        gating,
+        labelling,
+        looking,
+        machine,
+        repairs,
+        runs,
+        starting,
+        sweeping,
+    )  # fmt: skip
 
     try:
         app()

@@ -1,4 +1,4 @@
-"""Commands about corpora: `init`, `import`, `validate`, `split`, `bump`."""
+"""Commands about corpora: `import`, `validate`, `split`, `bump`."""
 
 from __future__ import annotations
 
@@ -12,35 +12,13 @@ from rag_eval_pipeline.cli.runs import KeyArgument
 from rag_eval_pipeline.corpus.keys import Key
 from rag_eval_pipeline.warehouse.home import Home
 
-LANGUAGES = ("en", "es")
 SHARES = ("dev=0.2", "calibration=0.1", "test=0.7")
-
-
-@app.command()
-def init(
-    corpus: Annotated[str, typer.Argument(help="name of the corpus: a–z, 0–9, . _ -")],
-    version: Annotated[str, typer.Option(help="name of its first version")] = "v1",
-    language: Annotated[
-        list[str] | None, typer.Option(help="language of its documents, repeatable; default en es")
-    ] = None,
-) -> None:
-    """Make the folders of a corpus and a corpus.yaml with every key, its default and its meaning."""
-    from rag_eval_pipeline.corpus.scaffold import init_corpus
-
-    home = Home.find()
-    Key(corpus, version)  # an unfit name is refused with a slug before anything is made
-    for path in init_corpus(home.corpora / corpus, version, tuple(language or LANGUAGES)):
-        console.print(f"made {plain(path)}", soft_wrap=True)
-    console.print(
-        f"put documents into {plain(home.corpora / corpus / version / 'documents')}, then: rag-eval validate {corpus}@{version}",
-        soft_wrap=True,
-    )
 
 
 @app.command("import")
 def import_(
-    format: Annotated[str, typer.Argument(help="beir | trec | squad | spans")],
-    src: Annotated[Path, typer.Argument(help="the set's folder (squad: its file)")],
+    format: Annotated[str, typer.Argument(help="beir | trec | squad | spans | ragas | langsmith | phoenix")],
+    src: Annotated[Path, typer.Argument(help="the set's folder (squad: its file; traces: file or folder)")],
     corpus: Annotated[str, typer.Option(help="name of the corpus")],
     version: Annotated[str, typer.Option(help="name of the version")],
     language: Annotated[str | None, typer.Option(help="of documents and queries")] = None,
@@ -57,15 +35,32 @@ def import_(
     qrels: Annotated[str | None, typer.Option(help="trec: the judgments")] = None,
     runs: Annotated[list[str] | None, typer.Option(help="trec: run files")] = None,
     questions: Annotated[str | None, typer.Option(help="spans: the questions")] = None,
-    overwrite: Annotated[bool, typer.Option(help="replace a version of that name")] = False,
+    run: Annotated[str | None, typer.Option(help="ragas, langsmith, phoenix: name of the ranking")] = None,
+    into: Annotated[
+        bool, typer.Option("--into", help="ragas, langsmith, phoenix: beside documents and queries that are there")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option(help="replace a version (--into: outputs) of that name")] = False,
 ) -> None:
-    """Make a corpus version of a public set: BEIR, TREC, SQuAD, or documents with questions and character spans."""
-    from rag_eval_pipeline.corpus.importers import import_corpus
+    """Make a corpus version of a public set (BEIR, TREC, SQuAD, spans) or of what your system did (RAGAS, LangSmith, Phoenix)."""
+    from rag_eval_pipeline.corpus.importers import import_corpus, import_into
+
+    if into:
+        laid = import_into(format, src, Home.find().corpora, corpus, version, run or "imported", overwrite)
+        for warning in laid.warnings:
+            console.print(f"[yellow]warning:[/] {plain(warning)}", highlight=False, soft_wrap=True)
+        console.print(
+            f"{laid.key}: outputs of {laid.n_queries} queries in {', '.join(laid.files)}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        console.print(f"next: rag-eval validate {laid.key}, rag-eval run '{laid.key}#{laid.pipeline}'")
+        return
 
     options = {
         "language": language, "split": split, "query_split": query_split, "pipeline_preset": pipeline_preset,
         "corpus_file": corpus_file, "queries_file": queries_file, "qrels_file": qrels_file, "documents": documents,
         "topics": topics, "qrels": qrels, "runs": runs or None, "questions": questions, "overwrite": overwrite or None,
+        "run": run,
     }  # fmt: skip
     report = import_corpus(format, src, Home.find().corpora, corpus, version, **options)
     for warning in report.warnings:
@@ -106,8 +101,7 @@ def split(
 
     home = Home.find()
     version = load_version(home.corpora, key)
-    shares = {name: float(value) for name, _, value in (item.partition("=") for item in share or SHARES)}
-    splits = make_splits(version.gold, shares, seed)
+    splits = make_splits(version.gold, _shares(list(share or SHARES)), seed)
     counts = splits["split"].value_counts(sort=True)
     console.print(", ".join(f"{name}: {count}" for name, count in counts.iter_rows()))
     if write:

@@ -28,7 +28,10 @@ def gate(
         str | None, typer.Option(help="previous | accepted | VERSION or VERSION#PIPELINE; default: gates.baseline")
     ] = None,
     allow: Annotated[
-        list[str] | None, typer.Option(help="gold | rules | population: decide although the two sides differ in it")
+        list[str] | None,
+        typer.Option(
+            help="gold | rules | population: decide although the two sides differ in it; uncalibrated: count such judges"
+        ),
     ] = None,
     junit: Annotated[Path | None, typer.Option(help="Write the verdict as JUnit XML.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the verdict as JSON.")] = None,
@@ -53,6 +56,8 @@ def gate(
     if found.evaluation_id:
         publish(home)
     _print(found)
+    if found.decision.verdict in ("inconclusive", "missing_evidence"):
+        _print_needs(home, found.key)
     try:
         if junit is not None:
             gating.write(junit, gating.junit(found))
@@ -63,6 +68,19 @@ def gate(
             f"{error.filename} can't be written ({error.strerror}); name a file that you may write"
         ) from None
     raise typer.Exit(found.exit_code)
+
+
+def _print_needs(home: Home, key: str) -> None:
+    """What each rule needs, before anything is measured."""
+    from rag_eval_pipeline.cli.starting import needed_lines
+    from rag_eval_pipeline.corpus.faults import CorpusError
+
+    try:
+        lines = list(needed_lines(home, key))
+    except CorpusError:  # its folder is not here: the rules are those of the evaluation, and the verdict stands
+        return
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def _print(gated: Gated) -> None:

@@ -127,10 +127,12 @@ def sql(
     if query is not None:
         _ask(home, query)
         return
-    console.print("SQL on data/rag_eval.duckdb; `SHOW TABLES;` lists tables, an empty line ends.")
-    while line := _line():
+    console.print(
+        "SQL on data/rag_eval.duckdb; `SHOW TABLES;` lists tables, a `;` ends a question, an empty line the session."
+    )
+    while question := _question():
         try:
-            _ask(home, line)
+            _ask(home, question)
         except ValueError as error:
             console.print(plain(error), style="red")
 
@@ -202,9 +204,21 @@ def served_cut(evaluation: object, retriever: str | None, k: int | None) -> tupl
     return chosen, cut
 
 
-def _line() -> str:
+def _question() -> str:
+    """Lines up to one that ends with `;`, or to an empty one; empty where the session ends."""
+    lines: list[str] = []
+    while line := _line("sql> " if not lines else "...> "):
+        lines.append(line)
+        if line.endswith(";"):
+            break
+    return "\n".join(lines)
+
+
+def _line(prompt: str) -> str:
+    import readline  # noqa: F401 - gives the prompt its history
+
     try:
-        return console.input("[bold]sql>[/] ").strip()
+        return console.input(f"[bold]{prompt}[/]").rstrip()
     except EOFError:
         return ""
 

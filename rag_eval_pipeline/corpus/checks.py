@@ -83,7 +83,12 @@ def check_documents(labels: Mapping[str, Labels], doc_ids: Iterable[str], faults
 
 def check_offsets(labels: Mapping[str, Labels], references: Mapping[str, str], faults: Faults) -> None:
     """Spans must lie in a reference text."""
-    for name, field in (("pii", "spans"), ("entities", "spans"), ("main_text", "boilerplate")):
+    for name, field in (
+        ("pii", "spans"),
+        ("entities", "spans"),
+        ("main_text", "boilerplate"),
+        ("languages", "sections"),
+    ):
         for row, (file, line) in labels[name]:
             spans = row[field] or []
             text = references.get(row["doc_id"])

@@ -28,8 +28,10 @@ LIMIT = 2**20
 NODES = 100_000
 LARGEST = 2**53
 LANE_NAME = 100
-SWITCHED_BY_NULL = frozenset({"dedup", "pii", "filtering", "reranking"})
-COMPONENTS = frozenset({"parser", "html", "splitter", "detector", "extractor", "reranker", "kind", "recognizers"})
+SWITCHED_BY_NULL = frozenset({"dedup", "pii", "filtering", "reranking", "answering", "judging"})
+COMPONENTS = frozenset(
+    {"parser", "html", "splitter", "detector", "extractor", "reranker", "kind", "recognizers", "answerer"}
+)
 """Fields of sections that may hold an import path of the user's own."""
 
 Loc = tuple[int | str, ...]
@@ -112,8 +114,9 @@ def lay_over(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for name, value in over.items():
         below = merged.get(name)
-        merges = isinstance(below, dict) and isinstance(value, dict) and not _other_kind(below, value)
-        merged[name] = lay_over(below, value) if merges else value
+        if isinstance(below, dict) and isinstance(value, dict) and not _other_kind(below, value):
+            value = lay_over(below, value)
+        merged[name] = value
     return merged
 
 
@@ -359,6 +362,8 @@ pipeline:                        # a component is a built-in name or an import p
   reranking: null
   context:
     budget_tokens: 1500
+  answering:                     # null: nothing is answered
+    answerer: extractive         # extractive (quotes and cites, no model) | import (outputs/answers.jsonl) | openai | import path
 
 evaluate:
   k: [1, 3, 5, 10]

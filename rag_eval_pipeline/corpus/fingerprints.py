@@ -58,9 +58,10 @@ class FileHasher:
         return digest
 
     def save(self) -> None:
-        """Write the cache beside its place and rename it there."""
+        """Write the cache beside its place and rename it there, with what other processes found meanwhile."""
         if self.cache is None or not self._changed:
             return
+        self._known = {**self._load(), **self._known}
         self.cache.parent.mkdir(parents=True, exist_ok=True)
         beside = self.cache.with_name(f"{self.cache.name}.{time.time_ns()}.tmp")
         beside.write_text(json.dumps(self._known), "utf-8")

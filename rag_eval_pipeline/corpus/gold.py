@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 import polars as pl
 
 SPAN = pl.Struct({"start": pl.Int64, "end": pl.Int64, "type": pl.String})
+LANGUAGE_SPAN = pl.Struct({"start": pl.Int64, "end": pl.Int64, "language": pl.String})
 BLOCK = pl.Struct({"kind": pl.String, "level": pl.Int64, "text": pl.String})
 
 SCHEMAS: dict[str, dict[str, pl.DataType | type[pl.DataType]]] = {
@@ -59,7 +60,7 @@ SCHEMAS: dict[str, dict[str, pl.DataType | type[pl.DataType]]] = {
     },
     "structure": {"doc_id": pl.String, "blocks": pl.List(BLOCK)},
     "main_text": {"doc_id": pl.String, "text": pl.String, "boilerplate": pl.List(SPAN)},
-    "languages": {"doc_id": pl.String, "language": pl.String},
+    "languages": {"doc_id": pl.String, "language": pl.String, "sections": pl.List(LANGUAGE_SPAN)},
     "duplicates": {"doc_a": pl.String, "doc_b": pl.String, "duplicate": pl.Boolean},
     "pii": {"doc_id": pl.String, "spans": pl.List(SPAN)},
     "entities": {"doc_id": pl.String, "spans": pl.List(SPAN)},

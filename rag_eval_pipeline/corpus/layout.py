@@ -71,12 +71,12 @@ def list_corpora(corpora: Path) -> list[str]:
 
 
 def list_versions(corpora: Path, corpus: str) -> list[str]:
-    """Names of a corpus's versions (folders that hold `documents/`), sorted."""
+    """Names of a corpus's versions (folders that hold `documents/` or, where none are handed in, `outputs/`), sorted."""
     folder = corpora / corpus
     if not folder.is_dir():
         return []
     names = (entry.name for entry in os.scandir(folder) if NAME.fullmatch(entry.name) and entry.name not in RESERVED)
-    return sorted(name for name in names if (folder / name / "documents").is_dir())
+    return sorted(n for n in names if (folder / n / "documents").is_dir() or (folder / n / "outputs").is_dir())
 
 
 def list_pipelines(corpora: Path, corpus: str) -> list[str]:

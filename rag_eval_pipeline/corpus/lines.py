@@ -8,9 +8,20 @@ from __future__ import annotations
 import unicodedata
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 
 from rag_eval_pipeline.corpus.predicates import PredicateError, instant, validate_predicate
+from rag_eval_pipeline.text.claims import Claim, ClaimError, check_claims
+from rag_eval_pipeline.text.verdicts import WORDS, label_of
 
 
 def _id(value: str) -> str:
@@ -75,6 +86,20 @@ class UntypedSpan(Span):
     """A span of boilerplate; what kind is optional."""
 
     type: Id | None = None  # type: ignore[assignment]
+
+
+class LanguageSpan(Line):
+    """Code points [start, end) of a document's reference text that are in one language."""
+
+    start: Offset
+    end: Offset
+    language: Language
+
+    @model_validator(mode="after")
+    def _forward(self) -> LanguageSpan:
+        if self.end <= self.start:
+            raise ValueError("end after start")
+        return self
 
 
 class Block(Line):
@@ -206,6 +231,15 @@ class VerdictLine(Line):
 
     _dates = field_validator("time")(_iso)
 
+    @field_validator("verdict")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        try:
+            label_of(value)
+        except ValueError:
+            raise ValueError(f"one of {', '.join(sorted(WORDS))}") from None
+        return value
+
 
 class StructureLine(Line):
     """structure.jsonl."""
@@ -236,6 +270,7 @@ class LanguageLine(Line):
     KEY = ("doc_id",)
     doc_id: Id
     language: Language
+    sections: list[LanguageSpan] | None = None
 
 
 class DuplicateLine(Line):
@@ -469,6 +504,50 @@ class ContextLine(Line):
         return self
 
 
+class AnswerClaim(Line):
+    """A claim of an answer, as its file gives it. A plain string is its text."""
+
+    claim_id: Id | None = None
+    text: str
+    start: Offset | None = None
+    end: Offset | None = None
+    citations: list[Id | int] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _placed(self) -> AnswerClaim:
+        if (self.start is None) != (self.end is None):
+            raise ValueError("both start and end, or neither")
+        return self
+
+
+class AnswerCitation(Line):
+    """A citation of an answer. A plain string is an id of whatever kind; a number is a place in the context, from 1."""
+
+    id: Id | None = None
+    chunk_id: Id | None = None
+    doc_id: Id | None = None
+    position: Whole | None = None
+    claim_id: Id | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> AnswerCitation:
+        named = [name for name in ("id", "chunk_id", "doc_id", "position") if getattr(self, name) is not None]
+        if len(named) != 1:
+            raise ValueError(f"one of id, chunk_id, doc_id, position; found {len(named)}")
+        return self
+
+
+def _as_object(name: str) -> BeforeValidator:
+    """A plain item of a list as the object that it stands for."""
+
+    def made(value: Any) -> Any:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return {"position": value}
+        return {name: value} if isinstance(value, str) else value
+
+    return BeforeValidator(made)
+
+
 class AnswerLine(Line):
     """outputs/answers.jsonl."""
 
@@ -476,12 +555,30 @@ class AnswerLine(Line):
     answer_id: Id
     query_id: Id
     answer: str
-    claims: list[str | dict[str, Any]] = Field(default_factory=list)
-    citations: list[str | dict[str, Any]] = Field(default_factory=list)
+    claims: list[Annotated[AnswerClaim, _as_object("text")]] = Field(default_factory=list)
+    citations: list[Annotated[AnswerCitation, _as_object("id")]] = Field(default_factory=list)
     refused: bool | None = None
     confidence: Annotated[Number, Field(ge=0, le=1)] | None = None
+    model: Id | None = None
     usage: dict[str, Any] | None = None
     timings: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _judgeable(self) -> AnswerLine:
+        if self.claims:
+            given = [
+                Claim(c.claim_id or f"c{n}", c.text, c.start, c.end) for n, c in enumerate(self.claims, 1)
+            ]  # fmt: skip
+            try:
+                check_claims(given)
+            except ClaimError as error:
+                raise ValueError(f"claims that can be judged: {error}") from None
+            if any(claim.end is not None and claim.end > len(self.answer) for claim in given):
+                raise ValueError(f"claims within the answer's {len(self.answer)} characters")
+        known = {c.claim_id or f"c{n}" for n, c in enumerate(self.claims, 1)}
+        if self.claims and any(c.claim_id is not None and c.claim_id not in known for c in self.citations):
+            raise ValueError("citations whose claim_id is one of the answer's claims")
+        return self
 
 
 OUTPUT_LINES: dict[str, type[Line]] = {

@@ -42,13 +42,15 @@ OUTPUTS: dict[str, Schema] = {
     "contexts": {"query_id": pl.String, "position": pl.Int64, "chunk_id": pl.String, "text": pl.String},
     "answers": {
         "answer_id": pl.String, "query_id": pl.String, "answer": pl.String, "claims": pl.List(pl.String),
-        "citations": pl.List(pl.String), "refused": pl.Boolean, "confidence": pl.Float64, "usage": pl.String,
-        "timings": pl.String,
+        "citations": pl.List(pl.String), "refused": pl.Boolean, "confidence": pl.Float64, "model": pl.String,
+        "usage": pl.String, "timings": pl.String,
     },
     "traces": {"query_id": pl.String, "trace": pl.String},
 }  # fmt: skip
 """Columns of each output frame. Objects (claims, citations, usage, timings, traces, predicates) are JSON text."""
 BEFORE = ".before_rerank"
+NAMED = ("parsed", "cleaned")
+"""Outputs that there may be several of, `<output>/<name>.jsonl`: candidates that are compared with the chosen one."""
 KNOWN = frozenset(
     {
         *(f"{name}.jsonl" for name in OUTPUT_LINES),
@@ -56,6 +58,7 @@ KNOWN = frozenset(
         "embeddings.parquet",
         "query_embeddings.parquet",
         "runs",
+        *NAMED,
     }
 )
 JSON_FIELDS = ("predicate", "usage", "timings")
@@ -70,13 +73,25 @@ def load_outputs(
     hashes: dict[str, str] = {}
     for name, path in walk(layout, layout.outputs, faults):
         file = layout.name(path)
-        if name.split("/", 1)[0] not in KNOWN or ("/" in name and not name.startswith("runs/")):
+        folder, _, inner = name.rpartition("/")
+        if name.split("/", 1)[0] not in KNOWN or (
+            folder and folder not in {"runs", *NAMED} and not name.startswith("runs/")
+        ):
             hint = suggestion(name.split("/", 1)[0], KNOWN)
             faults.warn(file, None, "", "an unknown output", "a known one", f"it is ignored; {hint}")
             continue
         hashes[name] = hasher(path)
         if name.startswith("runs/"):
             _load_run(path, file, name.removeprefix("runs/"), queries, runs, faults)
+        elif folder:
+            stem, _, suffix = inner.rpartition(".")
+            if suffix != "jsonl" or not NAME.fullmatch(stem):
+                faults.add(
+                    file, None, "", "an output of another name", f"{folder}/<name>.jsonl",
+                    f"such as {folder}/{slug(stem or suffix, 'mine')}.jsonl",
+                )  # fmt: skip
+                continue
+            frames[f"{folder}/{stem}"] = _rows(path, file, folder, queries, doc_ids, faults)
         elif path.suffix == ".parquet":
             frames[path.stem] = _vectors(path, file, faults)
         else:
@@ -128,7 +143,9 @@ def _row(line: Line) -> dict[str, Any]:
             row[field] = _text(row[field])
     for field in ("claims", "citations"):
         if field in row:
-            row[field] = [item if isinstance(item, str) else _text(item) for item in row[field]]
+            row[field] = [
+                _text({key: value for key, value in item.items() if value not in (None, [])}) for item in row[field]
+            ]
     return row
 
 

@@ -73,11 +73,17 @@ def _named(outputs: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def without_documents(settings: Settings) -> Settings:
-    """Settings under which the stages before chunking pass the stand-in on as it is."""
+def without_documents(settings: Settings, begin: Given) -> Settings:
+    """Settings under which the stages before chunking pass the stand-in on as it is.
+
+    Where only lists are there no chunk says anything: nothing is answered from them, unless answers are imported.
+    """
     pipeline: dict[str, Any] = {
         **settings.pipeline,
         "parsing": {"import": True}, "cleaning": {"import": True}, "dedup": None, "pii": None,
         "chunking": {**(settings.pipeline.get("chunking") or {}), "import": True},
     }  # fmt: skip
+    answering = settings.pipeline.get("answering")
+    if begin == "runs" and not (isinstance(answering, Mapping) and answering.get("answerer") == "import"):
+        pipeline["answering"] = None
     return settings.model_copy(update={"pipeline": pipeline})

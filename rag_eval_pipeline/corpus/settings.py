@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from rag_eval_pipeline.text.entities import EXTRA_MODEL, missing_model
 
 Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$")]
 LAYERS = ("pipeline", "evaluate", "ledger", "gates", "publish")
 PIPELINE_SECTIONS = (
-    "source", "parsing", "enriching", "cleaning", "dedup", "pii", "chunking", "embedding", "indexing", "querying",
-    "filtering", "retrieval", "fusion", "reranking", "context",
+    "source", "parsing", "enriching", "metadata", "cleaning", "dedup", "pii", "chunking", "embedding", "indexing", "querying",
+    "filtering", "retrieval", "fusion", "reranking", "context", "answering", "judging",
 )  # fmt: skip
 """Sections that `pipeline` may hold: one a room."""
 
@@ -31,6 +31,8 @@ class Evaluate(Section):
     serve_k: int = Field(default=10, ge=1, le=1_000_000)
     split: Literal["dev", "calibration", "test", "monitor"] = "test"
     subset: Literal["smoke"] | None = None
+    subset_size: int = Field(default=50, ge=1, le=1_000_000)
+    subset_seed: int = Field(default=0, ge=0)
     leakage: Literal["warn", "refuse"] = "warn"
     tokenizer: Literal["bundled", "words", "chars"] = "bundled"
     slices: tuple[Literal["intent", "language", "doc_class", "answerable", "tags"], ...] = (
@@ -74,18 +76,29 @@ class Ledger(Section):
         return self
 
 
+def _no_switch(value: Any) -> Any:
+    """`min: true` is 1.0 to pydantic, and surely a slip."""
+    if isinstance(value, bool):
+        raise ValueError("a number")
+    return value
+
+
+Limit = Annotated[float, BeforeValidator(_no_switch), Field(allow_inf_nan=False)]
+Cut = Annotated[int, BeforeValidator(_no_switch), Field(ge=0, le=1_000_000)]
+
+
 class Rule(Section):
-    """One pre-registered release rule. Decided in `release`."""
+    """One pre-registered release rule. Decided in `release`; whether it can decide anything, in `stages.rules`."""
 
     metric: str
-    k: int = 0
+    k: Cut = 0
     unit: str = ""
     retriever: str | None = None
     slice: dict[str, str] = Field(default_factory=dict)
-    min: float | None = None
-    max: float | None = None
-    max_drop: float | None = Field(default=None, ge=0)
-    max_rise: float | None = Field(default=None, ge=0)
+    min: Limit | None = None
+    max: Limit | None = None
+    max_drop: Limit | None = Field(default=None, ge=0)
+    max_rise: Limit | None = Field(default=None, ge=0)
 
     @model_validator(mode="after")
     def _some_limit(self) -> Rule:

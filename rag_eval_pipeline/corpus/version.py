@@ -32,6 +32,7 @@ from rag_eval_pipeline.corpus.outputs import load_outputs
 from rag_eval_pipeline.corpus.partial import Given, given, stand_in, without_documents
 from rag_eval_pipeline.corpus.references import load_references, load_tables
 from rag_eval_pipeline.corpus.settings import Settings
+from rag_eval_pipeline.corpus.subsets import subset, without
 
 
 @dataclass(frozen=True)
@@ -91,13 +92,18 @@ def load_version(corpora: Path | str, key: str | Key, *, hash_cache: Path | None
             begin = given(layout)
             files = load_documents(layout, hasher, faults) if begin == "documents" else pl.DataFrame(schema=FILES)
             frozen = documents_hash(files)
-            gold = _load_gold(layout, files, settings, faults)
-            queries = set(gold.queries["query_id"])
+            gold, queries = _load_gold(layout, files, settings, faults)
             outputs, output_hashes = load_outputs(layout, queries, set(files["doc_id"]), hasher, faults)
+            left_out = queries - set(gold.queries["query_id"])
+            outputs = {
+                name: without(frame, left_out) if "query_id" in frame.columns else frame
+                for name, frame in outputs.items()
+            }
             _check_imports(layout, settings, marks, faults)
+            _check_answers(layout, settings, marks, faults)
             if begin != "documents":
                 faults.refuse()
-                settings = without_documents(settings)
+                settings = without_documents(settings, begin)
                 files, outputs = stand_in(begin, outputs)
     except OSError as error:  # of a file that the corpus needs: no permission, or gone while we read
         if error.filename is None or not Path(error.filename).is_relative_to(layout.corpora):
@@ -167,7 +173,19 @@ def _check_imports(layout: Layout, settings: Settings, marks: Marks, faults: Fau
             faults.add(file, line, f"pipeline.{stage}.import", found, "that file", "add it, or remove `import`")
 
 
-def _load_gold(layout: Layout, files: pl.DataFrame, settings: Settings, faults: Faults) -> Gold:
+def _check_answers(layout: Layout, settings: Settings, marks: Marks, faults: Faults) -> None:
+    """Imported answers must be there."""
+    section, file_name = settings.pipeline.get("answering"), "answers.jsonl"
+    wanted = isinstance(section, dict) and section.get("answerer") == "import"
+    if wanted and not (layout.outputs / file_name).is_file():
+        file, line = marks.at(("pipeline", "answering", "answerer"))
+        found = f"an import of {layout.name(layout.outputs / file_name)}, which is absent"
+        hint = "add it, or set `answerer: extractive`"
+        faults.add(file, line, "pipeline.answering.answerer", found, "that file", hint)
+
+
+def _load_gold(layout: Layout, files: pl.DataFrame, settings: Settings, faults: Faults) -> tuple[Gold, set[str]]:
+    """Gold of the queries that are evaluated, and the ids of all."""
     labels = load_labels(layout, faults)
     references, transcripts = load_references(layout, files, faults)
     tables = load_tables(layout, faults)
@@ -188,17 +206,20 @@ def _load_gold(layout: Layout, files: pl.DataFrame, settings: Settings, faults: 
         _file_of(labels["queries"], layout),
         faults,
     )
+    queries = set(frames["queries"]["query_id"])
+    frames = subset(frames, settings.evaluate, files)
     # Texts of txt, md and csv files are documents, not labels: only transcripts count in the gold's identity.
     labelled = references.filter(pl.col("doc_id").is_in(sorted(transcripts)))
     present = {name for name, table in labels.items() if table.present}
     present |= {name for name, frame in (("tables", tables), ("references", labelled)) if frame.height}
-    return Gold(
+    gold = Gold(
         **frames,
         tables=tables,
         references=references,
         present=frozenset(present),
         hash=gold_hash({**frames, "tables": tables, "references": labelled}),
     )
+    return gold, queries
 
 
 def _file_of(labels: Labels, layout: Layout) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from rag_eval_pipeline.attribution.evaluate import check_books
+from rag_eval_pipeline.attribution.waterfall import TOLERANCE
 from rag_eval_pipeline.corpus.settings import Rule
 from rag_eval_pipeline.release.evaluated import metrics_of
 from rag_eval_pipeline.release.gates import SERIES, Measured
@@ -37,6 +38,7 @@ def books(subject: Subject, waterfall: pl.DataFrame) -> Outcome:
     found = check_books(subject, waterfall)
     numbers = {
         "worst_residual": found.worst,
+        "allowed_residual": TOLERANCE,
         "impossible": found.impossible,
         "groups_out_of_balance": found.faults.height,
     }
@@ -56,9 +58,9 @@ def thresholds(room: str, frame: pl.DataFrame, subject: Subject) -> Outcome:
     measured = Measured(frame, str(subject.configs["context"].serve), {})
     verdicts = [verdict(rule, measured) for rule in rules]
     failed = [text for passed, text in verdicts if not passed]
-    return Outcome(
-        not failed, "; ".join(failed or [text for _, text in verdicts]), {"rules": len(rules), "failed": len(failed)}
-    )
+    told = {f"rule {number}": text for number, (_, text) in enumerate(verdicts, 1)}
+    found = {"rules": len(rules), "failed": len(failed), **told}
+    return Outcome(not failed, "; ".join(failed or [text for _, text in verdicts]), found)
 
 
 def verdict(rule: Rule, measured: Measured) -> tuple[bool, str]:

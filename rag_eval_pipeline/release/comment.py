@@ -79,7 +79,7 @@ def _waterfall(evaluation: Evaluation, retriever: str, k: int) -> list[str]:
     head = "| stage | possible after it | | lost recall | units |" + (" given back |" if repairs else "")
     lines = [head, "| --- | ---: | --- | ---: | ---: |" + (" ---: |" if repairs else "")]
     for row in waterfall_rows(evaluation, retriever, k):
-        if row["stage"] == AFTER or (row["stage"] == "unanchored" and not row["lost_units"]):
+        if row["stage"] in AFTER or (row["stage"] == "unanchored" and not row["lost_units"]):
             continue
         full = round(max(0.0, min(1.0, row["ceiling_after"])) * BAR)
         lost = f"−{row['lost_recall']:.3f} | {row['lost_units']}" if row["lost_units"] else " | "

@@ -27,7 +27,15 @@ from rag_eval_pipeline.measures.metric import Metric
 from rag_eval_pipeline.release.compared import COMPARED
 from rag_eval_pipeline.release.redaction import PiiPlaces, PiiTerms, personal
 from rag_eval_pipeline.release.scorecard import Scorecard, scorecard
+from rag_eval_pipeline.stages.cleaning.comparison import COMPARED as CLEANERS
+from rag_eval_pipeline.stages.cleaning.comparison import CleanerCandidates, cleaner_candidates
+from rag_eval_pipeline.stages.cleaning.findings import CleaningFindings, cleaning_findings
+from rag_eval_pipeline.stages.comparison import CandidateSummary, summary
+from rag_eval_pipeline.stages.dedup.sweep import sweep_of
 from rag_eval_pipeline.stages.graph import PRODUCER, STAGES
+from rag_eval_pipeline.stages.judging.calibrating import JudgeCalibration, judge_calibration
+from rag_eval_pipeline.stages.parsing.comparison import COMPARED as PARSERS
+from rag_eval_pipeline.stages.parsing.comparison import ParserCandidates, parser_candidates
 from rag_eval_pipeline.stages.parsing.spans import FidelitySpans, fidelity_spans
 from rag_eval_pipeline.stages.stage import Stage
 from rag_eval_pipeline.stages.subject import Subject, quality_table
@@ -112,8 +120,47 @@ QUALITY: tuple[Evaluated, ...] = tuple(_quality(stage) for stage in MEASURED)
 
 
 def _fidelity(subject: Subject) -> dict[str, pl.DataFrame]:
-    frames = {name: subject.frame(name) for name in ("parsed", "blocks")}
-    return {"fidelity_spans": fidelity_spans(frames, subject.version.gold.references)}
+    frames, gold = {name: subject.frame(name) for name in ("parsed", "blocks")}, subject.version.gold
+    return {"fidelity_spans": fidelity_spans(frames, gold.references, gold.pii, subject.kept("pii_places"))}
+
+
+def _findings(subject: Subject) -> dict[str, pl.DataFrame]:
+    frames = {name: subject.frame(name) for name in ("parsed", "cleaned")}
+    return {"cleaning_findings": cleaning_findings(frames, subject.version.gold, subject.kept("pii_places"))}
+
+
+def compare_parsers(subject: Subject) -> dict[str, pl.DataFrame]:
+    """The chosen parser and its candidates on the documents of a subject."""
+    chosen = {name: subject.frame(name) for name in ("parsed", "blocks", "parsed_tables")}
+    version, documents = subject.version, subject.frame("documents")
+    rows = parser_candidates(documents, chosen, subject.asked("parsing"), version.gold, version.settings)
+    return {"parser_candidates": rows}
+
+
+def compare_cleaners(subject: Subject) -> dict[str, pl.DataFrame]:
+    """The chosen cleaner and its candidates on the parsed documents of a subject."""
+    chosen = {name: subject.frame(name) for name in ("parsed", "blocks", "cleaned")}
+    version, documents = subject.version, subject.frame("documents")
+    rows = cleaner_candidates(documents, chosen, subject.asked("cleaning"), version.gold, version.settings)
+    return {"cleaner_candidates": rows}
+
+
+def _candidates(subject: Subject) -> dict[str, pl.DataFrame]:
+    rooms = {
+        "parsing": (subject.kept("parser_candidates"), PARSERS),
+        "cleaning": (subject.kept("cleaner_candidates"), CLEANERS),
+    }
+    return {"candidate_summary": summary(rooms)}
+
+
+def _calibration(subject: Subject) -> dict[str, pl.DataFrame]:
+    frames = {name: subject.frame(name) for name in ("answers", "answer_claims", "claim_verdicts", "judge_evals")}
+    return {"judge_calibration": judge_calibration(frames, subject.version.gold)}
+
+
+def _dedup_sweep(subject: Subject) -> dict[str, pl.DataFrame]:
+    frames = {name: subject.frame(name) for name in ("cleaned", "documents")}
+    return {"dedup_sweep": sweep_of(frames, subject.version.gold, subject.configs["dedup"])}
 
 
 def _scorecard(subject: Subject) -> dict[str, pl.DataFrame]:
@@ -143,14 +190,58 @@ EVALUATED: tuple[Evaluated, ...] = (
     ),
     Evaluated(
         name="fidelity",
-        phase="ingest",
+        phase="prepare",
         description="Where each document was read worst: offsets, page, kind and size of the spans that differ from its "
-        "reference text. Never text itself.",
-        reads=("parsed", "blocks"),
+        "reference text, with a few masked words around them.",
+        reads=("parsed", "blocks", "pii_places"),
         writes=(FidelitySpans,),
         run=_fidelity,
     ),
+    Evaluated(
+        name="findings",
+        phase="prepare",
+        description="Where main text was removed, boilerplate left in, or signs make trouble: offsets, size, masked words "
+        "around them.",
+        reads=("parsed", "cleaned", "pii_places"),
+        writes=(CleaningFindings,),
+        run=_findings,
+    ),
+    Evaluated(
+        name="parser_comparison",
+        phase="ingest",
+        description="The parsers of `pipeline.parsing.candidates` on the same documents, the chosen one among them: status, "
+        "error rates, tables and seconds by document. No rows without candidates.",
+        reads=("documents", "parsed", "blocks", "parsed_tables"),
+        writes=(ParserCandidates,),
+        run=compare_parsers,
+    ),
+    Evaluated(
+        name="cleaner_comparison",
+        phase="prepare",
+        description="The cleaners of `pipeline.cleaning.candidates` on the same parsed texts, the chosen one among them: what "
+        "each removed, rightly and wrongly. No rows without candidates.",
+        reads=("documents", "parsed", "blocks", "cleaned"),
+        writes=(CleanerCandidates,),
+        run=compare_cleaners,
+    ),
+    Evaluated(
+        name="candidates",
+        phase="prepare",
+        description="Candidates by document class: means with intervals, and the paired difference to what the pipeline uses.",
+        reads=("parser_candidates", "cleaner_candidates"),
+        writes=(CandidateSummary,),
+        run=_candidates,
+    ),
     *QUALITY,
+    Evaluated(
+        name="calibration",
+        phase="answer",
+        description="Each verifier and judge against people's verdicts, over all and by slice, with intervals, and whether its "
+        "figures count.",
+        reads=("answers", "answer_claims", "claim_verdicts", "judge_evals"),
+        writes=(JudgeCalibration,),
+        run=_calibration,
+    ),
     Evaluated(
         name="attribution",
         phase="answer",

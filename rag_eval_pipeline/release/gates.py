@@ -20,6 +20,7 @@ import polars as pl
 from scipy.special import ndtr
 
 from rag_eval_pipeline.corpus.settings import Gates, Rule
+from rag_eval_pipeline.judging.calibration import UNCALIBRATED
 from rag_eval_pipeline.measures.intervals import Interval, Side, confidence_interval
 from rag_eval_pipeline.measures.metric import Metric
 from rag_eval_pipeline.measures.noninferiority import exact_noninferiority
@@ -35,6 +36,15 @@ SLICES = ("intent", "language", "doc_class", "answerable", "tags")
 """What a rule may slice by: facts of queries and documents. A slice by value or status would choose what passes."""
 AGGREGATES = ("corpus", "type", "language")
 """Item types whose value is one figure of many items: it is held against its limit as it is."""
+ABOUT_JUDGES = frozenset({
+    "judge_accuracy", "judge_false_pass", "judge_false_fail", "judge_failed", "judge_kappa", "judge_cost",
+    "injection_held", "repeat_held", "order_held", "order_first",
+})  # fmt: skip
+"""Figures about a verifier or judge, which need none that is calibrated."""
+_NOT_CALIBRATED = (
+    "whoever judged this is not calibrated on this corpus; label at least 30 of its claims in verdicts.jsonl (the table "
+    "judge_calibration says what is missing), or allow it: --allow uncalibrated"
+)
 LEVEL = 0.95
 EXACT = 2_000
 """Pairs up to which shares are tested exactly, too: beyond, score limits hold their level to a tenth of a percent."""
@@ -155,6 +165,7 @@ def decide(
     no_baseline: str = "there is no baseline",
     refusals: Sequence[str] = (),
     other_population: bool = False,
+    uncalibrated: bool = False,
 ) -> Decision:
     """Hold every rule against the measurements.
 
@@ -166,6 +177,7 @@ def decide(
         no_baseline: why there is none.
         refusals: what forbids a decision (changed gold or rules, another split): at best `missing_evidence`.
         other_population: compare the items that both sides have, where they differ.
+        uncalibrated: let figures of verifiers and judges count that are not calibrated on this corpus.
     """
     if not gates.rules:
         refusals = [
@@ -175,7 +187,9 @@ def decide(
     findings = [
         finding
         for number, rule in enumerate(gates.rules, 1)
-        for finding in _Judge(number, rule, gates, metrics, now, before, no_baseline, other_population).findings()
+        for finding in _Judge(
+            number, rule, gates, metrics, now, before, no_baseline, other_population, uncalibrated
+        ).findings()
     ]
     findings = _with_holm(findings)
     said: set[Verdict] = {finding.verdict for finding in findings}
@@ -210,6 +224,7 @@ class _Judge:
     before: Measured | None
     no_baseline: str
     other_population: bool
+    uncalibrated: bool = False
 
     def findings(self) -> Iterator[Finding]:
         """One a limit and series."""
@@ -246,6 +261,8 @@ class _Judge:
 
     def _one(self, named: Mapping[str, Any], rows: pl.DataFrame, limit: str, allowed: float) -> Finding:
         label, metric = self._label(named), self.metrics[self.rule.metric]
+        if UNCALIBRATED in str(named["params"]) and not self.uncalibrated and named["metric"] not in ABOUT_JUDGES:
+            return self._missing(label, limit, allowed, _NOT_CALIBRATED)
         now = _items(rows)
         before: dict[str, float | None] | None = None
         if limit in ("max_drop", "max_rise"):

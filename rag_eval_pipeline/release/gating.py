@@ -27,7 +27,7 @@ from rag_eval_pipeline.warehouse.home import Home
 from rag_eval_pipeline.warehouse.manifests import Manifest, Manifests
 from rag_eval_pipeline.warehouse.memo import digest
 
-ALLOWANCES = ("gold", "rules", "population")
+ALLOWANCES = ("gold", "rules", "population", "uncalibrated")
 SHOWN = 5
 """Names in a refusal; the rest is counted."""
 EXIT: dict[Verdict, int] = {"pass": 0, "fail": 1, "inconclusive": 2, "missing_evidence": 2}
@@ -98,7 +98,8 @@ def judge(
         home: where data lives.
         key: corpus@version[#pipeline].
         against: another baseline than `gates.baseline`: `previous`, `accepted`, or a version[#pipeline] of the corpus.
-        allow: differences between the two sides that don't forbid a decision: `gold`, `rules`, `population`.
+        allow: differences between the two sides that don't forbid a decision: `gold`, `rules`, `population`; and
+            figures of `uncalibrated` judges.
         evaluation_id: which evaluation; by default the newest, failed or not.
 
     Raises:
@@ -153,6 +154,7 @@ def _decided(home: Home, now: Manifest, chosen: Baseline, rules: Gates, allow: C
     return decide(
         rules, metrics, _measured(here), _measured(there) if there else None,
         no_baseline=chosen.sentence, refusals=refusals, other_population="population" in allow,
+        uncalibrated="uncalibrated" in allow,
     )  # fmt: skip
 
 

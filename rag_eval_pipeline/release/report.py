@@ -29,9 +29,12 @@ from rag_eval_pipeline.attribution.regressions import version_diff
 from rag_eval_pipeline.attribution.story import why
 from rag_eval_pipeline.corpus.faults import CorpusError
 from rag_eval_pipeline.release import gating
+from rag_eval_pipeline.release.answered import Answered, answered
 from rag_eval_pipeline.release.comparing import baseline
 from rag_eval_pipeline.release.evaluated import MEASURED
+from rag_eval_pipeline.release.judges import judges_of, pictures_of
 from rag_eval_pipeline.release.pictures import STYLE, colour_of, flow_picture, waterfall_picture
+from rag_eval_pipeline.release.pictures.answers import refusals_picture, reliability_picture
 from rag_eval_pipeline.release.pictures.waterfall import given_back, signed
 from rag_eval_pipeline.release.reading import Evaluation
 from rag_eval_pipeline.release.stories import QueryPage, Stories, lost_queries
@@ -145,6 +148,7 @@ def _content(evaluation: Evaluation) -> dict[str, Any]:
     told = [stories.of(query) for query in sorted(wanted, key=order.__getitem__)]
     causes = _causes(lost)
     repairs = repairs_of(evaluation, retriever, k)
+    told_answers = answered(evaluation)
     shown = {
         **headline(evaluation),
         "key": manifest.key,
@@ -162,6 +166,8 @@ def _content(evaluation: Evaluation) -> dict[str, Any]:
         "n_lost_queries": len(order),
         "questions": _questions(evaluation, list(order)),
         "stories": [_plain_story(page) for page in told],
+        "answers": None if told_answers is None else [row | {"given": _given(row["params"])} for row in told_answers.rows],
+        "judges": judges_of(evaluation),
         "scorecard": _scorecard(evaluation),
         "coverage": _coverage(evaluation),
         "statuses": _statuses(evaluation),
@@ -172,9 +178,19 @@ def _content(evaluation: Evaluation) -> dict[str, Any]:
     pictures = {
         "waterfall_svg": Markup(waterfall_picture(waterfall, _players(repairs))),  # noqa: S704 - escaped there
         "flow_svg": Markup(flow_picture(waterfall, causes)),  # noqa: S704 - escaped there
+        "judges_svg": [Markup(drawn) for drawn in pictures_of(evaluation)],  # noqa: S704 - escaped there
+        "answers_svg": [Markup(drawn) for drawn in _answer_pictures(told_answers)],  # noqa: S704 - escaped there
         "style": Markup(STYLE),  # noqa: S704 - ours
     }
     return _hide(shown, evaluation.redactor) | pictures
+
+
+def _answer_pictures(told: Answered | None) -> list[str]:
+    """Who was refused, and the reliability curve; those that have something to show."""
+    if told is None:
+        return []
+    drawn = (refusals_picture(told.quadrants, told.unknown), reliability_picture(told.curve, told.outcome))
+    return [picture for picture in drawn if picture]
 
 
 def served(evaluation: Evaluation) -> tuple[str, int]:
@@ -197,7 +213,7 @@ def headline(evaluation: Evaluation) -> dict[str, Any]:
     retriever, k = served(evaluation)
     rows = waterfall_rows(evaluation, retriever, k)
     first = rows[0] if rows else dict.fromkeys(("recall", "n_units", "n_queries", "n_ineligible"), 0)
-    in_books = [row for row in rows if row["stage"] != AFTER]
+    in_books = [row for row in rows if row["stage"] not in AFTER]
     worst = sorted(
         (row for row in in_books if row["lost_units"]), key=lambda row: (-row["lost_recall"], row["position"])
     )
@@ -347,7 +363,7 @@ def _slices(evaluation: Evaluation, retriever: str, k: int) -> list[dict[str, An
         (pl.col("retriever") == retriever)
         & (pl.col("k") == k)
         & (pl.col("slice_name") != "all")
-        & (pl.col("stage") != AFTER)
+        & ~pl.col("stage").is_in(AFTER)
     )
     rows = []
     for (name, value), group in frame.sort("slice_name", "slice_value", "position").group_by(
@@ -427,7 +443,9 @@ def _scorecard(evaluation: Evaluation) -> list[dict[str, Any]]:
 
 
 def _given(params: str) -> str:
-    return ", ".join(f"{name} {value}" for name, value in sorted(json.loads(params).items()))
+    given = json.loads(params)
+    mark = ["uncalibrated"] if given.pop("calibrated", None) is False else []
+    return ", ".join([*(f"{name} {value}" for name, value in sorted(given.items())), *mark])
 
 
 def _coverage(evaluation: Evaluation) -> list[dict[str, Any]]:

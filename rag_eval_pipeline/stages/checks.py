@@ -33,7 +33,7 @@ def schema(declared: type[Table], frame: pl.DataFrame) -> Outcome:
 
 
 def complete(stage: Stage, subject: Subject) -> Outcome:
-    """Total accounting: the main table has exactly one row for each expected item."""
+    """Total accounting: the main table has exactly one row for each expected item; of several samples the first counts."""
     assert stage.expects is not None
     source, column = stage.expects
     table, _, only = source.partition(":")
@@ -41,6 +41,8 @@ def complete(stage: Stage, subject: Subject) -> Outcome:
     if only:
         expected = expected.filter(pl.col(only))
     found = subject.frame(stage.tables[0])
+    if "sample" in found.columns:
+        found = found.filter(pl.col("sample") == 1)
     if found.is_empty() and not getattr(subject.configs[stage.name], "enabled", True):
         return Outcome(True, f"stage {stage.name} is off in this pipeline, so no rows are expected", {"expected": 0})
     missing = expected.select(column).join(found.select(column), on=column, how="anti")[column].sort()

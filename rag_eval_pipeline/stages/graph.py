@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from rag_eval_pipeline.corpus.configuration import Marks
 from rag_eval_pipeline.corpus.faults import Faults, suggestion
 from rag_eval_pipeline.corpus.settings import Settings
+from rag_eval_pipeline.stages.answering.stage import STAGE as ANSWERING
 from rag_eval_pipeline.stages.chunking.stage import STAGE as CHUNKING
 from rag_eval_pipeline.stages.cleaning.stage import STAGE as CLEANING
 from rag_eval_pipeline.stages.context.stage import STAGE as CONTEXT
@@ -24,6 +25,8 @@ from rag_eval_pipeline.stages.enriching.stage import STAGE as ENRICHING
 from rag_eval_pipeline.stages.filtering.stage import STAGE as FILTERING
 from rag_eval_pipeline.stages.fusion.stage import STAGE as FUSION
 from rag_eval_pipeline.stages.indexing.stage import STAGE as INDEXING
+from rag_eval_pipeline.stages.judging.stage import STAGE as JUDGING
+from rag_eval_pipeline.stages.metadata.stage import STAGE as METADATA
 from rag_eval_pipeline.stages.parsing.stage import STAGE as PARSING
 from rag_eval_pipeline.stages.pii.stage import STAGE as PII
 from rag_eval_pipeline.stages.querying.stage import STAGE as QUERYING
@@ -37,6 +40,7 @@ STAGES: tuple[Stage, ...] = (
     SOURCE,
     PARSING,
     ENRICHING,
+    METADATA,
     CLEANING,
     DEDUP,
     PII,
@@ -49,6 +53,8 @@ STAGES: tuple[Stage, ...] = (
     FUSION,
     RERANKING,
     CONTEXT,
+    ANSWERING,
+    JUDGING,
 )
 """Every stage, each after all that it reads."""
 
@@ -67,6 +73,8 @@ OFF: dict[str, dict[str, Any]] = {
     "pii": {"enabled": False},
     "filtering": {"extractor": None},
     "reranking": {"reranker": None},
+    "answering": {"answerer": None},
+    "judging": {"verifiers": []},
 }
 """What `null` means for a section; elsewhere it means the defaults."""
 

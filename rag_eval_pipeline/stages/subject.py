@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import polars as pl
 
+from rag_eval_pipeline.corpus.faults import Faults
 from rag_eval_pipeline.corpus.gold import Gold
 from rag_eval_pipeline.corpus.keys import Key
 from rag_eval_pipeline.corpus.version import CorpusVersion, load_version
 from rag_eval_pipeline.engine.kills import reached
 from rag_eval_pipeline.engine.limits import Limits
 from rag_eval_pipeline.engine.plugins import is_import_path
-from rag_eval_pipeline.stages.graph import PRODUCER, STAGES, configure, identity, inputs_of
+from rag_eval_pipeline.judging.calibration import calibrated, labelled
+from rag_eval_pipeline.stages.graph import BY_NAME, PRODUCER, STAGES, configure, identity, inputs_of
+from rag_eval_pipeline.stages.rules import check_rules, warn_of_empty_slices
 from rag_eval_pipeline.stages.stage import Stage
 from rag_eval_pipeline.warehouse.fingerprint import (
     ENGINE_VERSION,
@@ -41,8 +44,16 @@ MEASURING = (
     "rag_eval_pipeline.attribution.units",
     "rag_eval_pipeline.attribution.repairs.evaluate",
     "rag_eval_pipeline.stages.parsing.spans",
+    "rag_eval_pipeline.stages.dedup.sweep",
+    "rag_eval_pipeline.stages.judging.calibrating",
+    "rag_eval_pipeline.stages.parsing.comparison",
+    "rag_eval_pipeline.stages.cleaning.comparison",
+    "rag_eval_pipeline.stages.cleaning.findings",
 )
 """Modules beside the quality of rooms whose code decides an evaluation's figures; named, not imported: most stand above."""
+
+COMPARING = ("parsing", "cleaning")
+"""Stages whose section may name candidates; each has a `comparison` door."""
 
 
 class NotMaterializedError(LookupError):
@@ -83,7 +94,8 @@ class Subject:
             FrozenError: the documents changed since the key first ran.
         """
         subject = cls(home, load_version(home.corpora, key, hash_cache=home.hashes), **options)
-        _ = subject.configs
+        subject._check_rules()
+        subject._check_candidates()
         recorded = subject.manifests.frozen(subject.version.key.subject)
         if recorded is not None and recorded != subject.version.documents_hash:
             name = subject.version.key.subject
@@ -169,7 +181,71 @@ class Subject:
             "evaluate": settings.evaluate.model_dump(mode="json"),
             "ledger": settings.ledger.model_dump(mode="json"),
             "code": code_fingerprint([*rooms, *MEASURING]),
+            "candidates": {
+                stage: [[c.name, self._fingerprint_of(stage, c), self._hash_of(stage, c)] for c in found]
+                for stage, found in self._candidates.items()
+            },
         }
+
+    @cached_property
+    def _candidates(self) -> dict[str, tuple[Any, ...]]:
+        """Stage -> what is to be compared with what it is configured to do."""
+        return {stage: self.configs[stage].candidates for stage in COMPARING}
+
+    def asked(self, stage: str) -> list[Any]:
+        """The candidates of a stage as they are to be run, as its `comparison.Asked`.
+
+        Each has the memo of a pipeline with its settings: what was compared is not computed again once it is chosen.
+
+        Raises:
+            ValueError: a candidate's package or OCR engine is not installed.
+        """
+        door, found = BY_NAME[stage].door, []
+        for candidate in self._candidates[stage]:
+            config = door("comparison", "settings_of")(self.configs[stage], candidate)
+            fingerprints = {**self.fingerprints, stage: self._fingerprint_of(stage, candidate)}
+            output = self.version.outputs.get(door("comparison", "output_of")(candidate) or "")
+            runtime = replace(self.runtime(), fingerprints=fingerprints)
+            found.append(door("comparison", "Asked")(candidate, config, runtime, output))
+        return found
+
+    def _fingerprint_of(self, stage: str, candidate: Any) -> str:
+        config = BY_NAME[stage].door("comparison", "settings_of")(self.configs[stage], candidate)
+        return digest(self._decides(BY_NAME[stage], config))
+
+    def _hash_of(self, stage: str, candidate: Any) -> str | None:
+        """Of the rows that it imports."""
+        return self._input_hash(f"output:{BY_NAME[stage].door('comparison', 'output_of')(candidate)}")
+
+    def _check_candidates(self) -> None:
+        """Refuse candidates whose package is not installed, or whose output is absent, before anything runs."""
+        faults = Faults()
+        for stage, candidates in self._candidates.items():
+            door, place = BY_NAME[stage].door, ("pipeline", stage, "candidates")
+            for candidate in candidates:
+                output = door("comparison", "output_of")(candidate)
+                if output is not None and output not in self.version.outputs:
+                    told = f"{candidate.name}, an import of outputs/{output}.jsonl, which is absent"
+                    faults.add(
+                        *self.version.marks.at(place), ".".join(place), told, "that file", "add it, or remove the entry"
+                    )
+                    continue
+                try:
+                    identity(BY_NAME[stage], door("comparison", "settings_of")(self.configs[stage], candidate))
+                except ValueError as error:
+                    faults.add(
+                        *self.version.marks.at(place), ".".join(place), candidate.name, "one that runs here", str(error)
+                    )
+        faults.refuse()
+
+    def _check_rules(self) -> None:
+        """Refuse release rules that can decide nothing; note slices that nothing of this version is in."""
+        version, faults = self.version, Faults()
+        lanes = [*self.configs["retrieval"].lanes, *self.configs["fusion"].lanes]
+        check_rules(version.settings, STAGES, lanes, version.marks, faults)
+        faults.refuse()
+        warn_of_empty_slices(version.settings, version.gold, version.files, version.marks, faults)
+        self.version = replace(version, warnings=(*version.warnings, *faults.warnings))
 
     def runtime(self) -> Runtime:
         """What a transform may use."""
@@ -179,6 +255,7 @@ class Subject:
             workers=self.workers,
             limits=Limits(seconds=parsing.seconds, memory_mb=parsing.memory_mb),
             memo=Memo(self.home.memo),
+            replies=self.home.replies,
             fingerprints=self.fingerprints,
             progress=self.progress,
         )
@@ -241,7 +318,14 @@ class Subject:
         frames |= {name: extra[name] if name in extra else self.frame(name) for name in stage.measures}
         gold, settings = self.version.gold, self.version.settings
         rows = stage.door("quality", "measure")(frames, gold, self.configs[stage.name], settings)
+        rows = labelled(rows, lambda: self._calibrated)
         return self.identified(stage.name, rows)
+
+    @cached_property
+    def _calibrated(self) -> dict[str, bool]:
+        """Verifier or judge -> whether it is calibrated on this corpus."""
+        frames = {name: self.frame(name) for name in ("answers", "answer_claims", "claim_verdicts", "judge_evals")}
+        return calibrated(frames, self.version.gold.queries, self.version.gold.verdicts)
 
     def identified(self, stage: str, rows: pl.DataFrame) -> pl.DataFrame:
         """Measured rows with the identity of this evaluation and the slices of their items."""
@@ -292,8 +376,8 @@ class Subject:
             )
         return self.store.read(stored)
 
-    def _decides(self, stage: Stage) -> dict[str, Any]:
-        config = self.configs[stage.name]
+    def _decides(self, stage: Stage, config: Any = None) -> dict[str, Any]:
+        config = self.configs[stage.name] if config is None else config
         dumped = config.model_dump(mode="json", by_alias=True)
         room = f"rag_eval_pipeline.stages.{stage.name}"
         return {

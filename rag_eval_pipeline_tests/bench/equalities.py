@@ -1,22 +1,26 @@
 """Repair equalities: R(repair(faulty)) against R(repair(healthy)), kind by kind.
 
-`python -m rag_eval_pipeline_tests.bench.equalities OUT KEY SEED KIND…`
+`python -m rag_eval_pipeline_tests.bench.equalities [--complete] OUT KEY SEED KIND…`
 
 For each kind a twin is made that has faults of this kind alone. Then the stage that must be blamed is repaired in both, everything
 downstream is run again, and evidence recall is compared by retriever, k and query. RAG_EVAL_DATA names the data folder.
+`--complete` first labels the main text and the duplicates of every document as the healthy pipeline has them, in the corpus itself:
+work on a copy.
 """
 
 import json
 import shutil
 import sys
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from rag_eval_pipeline.attribution.repairs.evaluate import REPAIRS, Study
 from rag_eval_pipeline.attribution.repairs.runner import NOBODY
 from rag_eval_pipeline.corpus.keys import Key
-from rag_eval_pipeline.experiments.injector.twin import inject
+from rag_eval_pipeline.experiments.injector.twin import UnfitError, inject
 from rag_eval_pipeline.experiments.matrix import BY_NAME
 from rag_eval_pipeline.stages.graph import STAGES
 from rag_eval_pipeline.stages.subject import Subject
@@ -25,6 +29,23 @@ from rag_eval_pipeline_tests.bench.planted import run
 
 EXACT = 1e-9
 RATE = 0.09
+
+
+def label_all(home, key, tables):
+    """Complete labels of cleaning and dedup: what the healthy pipeline made of every document and pair."""
+    gold = home.corpora / key.corpus / "gold"
+    gold.mkdir(exist_ok=True)
+    texts = tables("cleaned").filter(pl.col("status") == "ok").select("doc_id", "text").sort("doc_id")
+    _write(gold / "main_text.jsonl", texts.to_dicts())
+    clusters = dict(tables("dedup").select("doc_id", "cluster_id").iter_rows())
+    pairs = [
+        {"doc_a": a, "doc_b": b, "duplicate": clusters[a] == clusters[b]} for a, b in combinations(sorted(clusters), 2)
+    ]
+    _write(gold / "duplicates.jsonl", pairs)
+
+
+def _write(path, rows):
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
 
 
 def values_of(home, key, stages):
@@ -77,9 +98,13 @@ def apart_means(spoiled, healthy, stage, ks):
 
 
 def main():
-    out, healthy, seed, *kinds = sys.argv[1:]
+    complete = "--complete" in sys.argv
+    out, healthy, seed, *kinds = [argument for argument in sys.argv[1:] if argument != "--complete"]
     home, key = Home.find(), Key.parse(healthy)
     tables, evaluation_id = run(home, healthy)
+    if complete:
+        label_all(home, key, tables)
+        tables, evaluation_id = run(home, healthy)
     base, queries = values_of(home, healthy, sorted({BY_NAME[kind].stage for kind in kinds}))
     ks = sorted({k for _, k in base})
     Path(out).mkdir(parents=True, exist_ok=True)
@@ -88,7 +113,11 @@ def main():
         shutil.rmtree(home.corpora / key.corpus / name, ignore_errors=True)
         (home.manifests / "_subjects" / f"{key.corpus}@{name}.json").unlink(missing_ok=True)
         faults = {kind: {} if BY_NAME[kind].whole else {"rate": RATE}}
-        twin = inject(home, key, tables, evaluation_id, name, seed=int(seed), faults=faults)
+        try:
+            twin = inject(home, key, tables, evaluation_id, name, seed=int(seed), faults=faults)
+        except UnfitError as error:
+            print(error, flush=True)
+            continue
         run(home, twin.key)
         stage = BY_NAME[kind].stage
         spoiled, same = values_of(home, twin.key, [stage])

@@ -1,4 +1,5 @@
-"""`python -m rag_eval_pipeline_tests.bench.verifiers [FOLDER] [--nli PATH] [--calibrate]`: verifiers against SciFact's labels.
+"""`python -m rag_eval_pipeline_tests.bench.verifiers [FOLDER] [--nli PATH] [--hhem PATH] [--judge URL MODEL] [--calibrate]`: verifiers against
+SciFact's labels.
 
 A pair is a claim and an abstract that it cites: SUPPORT, CONTRADICT, or none where the abstract has no rationale for it. Two kinds
 of evidence: the whole `abstract`, and the `rationale` alone (for pairs that have one). Claims with an even id choose thresholds; the
@@ -8,11 +9,15 @@ figures are of the others. Prints the tables of docs/benchmarks.md.
 import argparse
 import gzip
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from rag_eval_pipeline.judging.endpoint import EndpointConfig
 from rag_eval_pipeline.judging.lexical import LexicalVerifier
+from rag_eval_pipeline.judging.llm import LlmVerifier
 from rag_eval_pipeline.judging.pairs import CrossEncoderVerifier
+from rag_eval_pipeline.judging.replies import ReplyStore
 from rag_eval_pipeline.judging.verifiers import Passage, ask
 from rag_eval_pipeline.measures import agreement, class_scores
 from rag_eval_pipeline.text.claims import Claim
@@ -107,18 +112,36 @@ def _cell(interval):
     return f"{interval.mean:.3f} ({interval.low:.2f}–{interval.high:.2f})"
 
 
+def verifiers_of(asked):
+    """Those that are asked for."""
+    made = [LexicalVerifier("en")]
+    made += [CrossEncoderVerifier(asked.nli)] if asked.nli else []
+    made += [CrossEncoderVerifier(asked.hhem, "hhem")] if asked.hhem else []
+    if asked.judge:
+        url, model = asked.judge
+        key = "OPENAI_API_KEY" if "OPENAI_API_KEY" in os.environ else None
+        store = ReplyStore(asked.replies) if asked.replies else None
+        made.append(LlmVerifier(EndpointConfig(base_url=url, model=model, api_key_env=key), store))
+    return made
+
+
 def main():
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=SHARED / "data" / "scifact")
     parser.add_argument("--nli", type=Path, help="a cross-encoder's folder")
+    parser.add_argument("--hhem", type=Path, help="a cross-encoder's folder, with one output")
+    parser.add_argument(
+        "--judge", nargs=2, metavar=("URL", "MODEL"), help="an endpoint; its key in OPENAI_API_KEY, if it needs one"
+    )
+    parser.add_argument("--replies", type=Path, help="folder in which the judge's replies are kept")
     parser.add_argument("--calibrate", action="store_true", help="try thresholds on the calibrating claims")
     asked = parser.parse_args()
     pairs = pairs_of(asked.folder)
     if asked.calibrate:
         choose(pairs)
         return
-    verifiers = [LexicalVerifier("en"), *([CrossEncoderVerifier(asked.nli)] if asked.nli else [])]
+    verifiers = verifiers_of(asked)
     print(
         "| verifier | evidence | class | pairs | precision | recall | F1 |\n| --- | --- | --- | --- | --- | --- | --- |"
     )

@@ -70,6 +70,66 @@ def test_the_second_version_loses_at_six_stages_or_more(runs):
     assert len({fault["stage"] for fault in faults()}) >= 6
 
 
+@pytest.fixture(scope="module")
+def recorded(runs):
+    """The same version with recorded answers: every stage before answering is shared."""
+    run = Run(runs[HEALTHY].subject.home, f"{HEALTHY}#recorded-answers", database=True, workers=2)
+    assert "answering" in run.computed_stages
+    assert run.computed_stages <= {"answering", "judging"}
+    return run
+
+
+def answer_faults():
+    return yaml.safe_load((ROOT / "data" / "generator" / "answer_faults.yaml").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("fault", answer_faults(), ids=lambda fault: fault["fault"])
+def test_a_fault_of_an_answer_is_named_by_its_measures(recorded, fault):
+    rows = recorded.frame("answering_quality").filter((pl.col("k") == 0) & (pl.col("item_type") == "query"))
+    for metric, wanted in fault["metrics"].items():
+        mine = rows.filter((pl.col("metric") == metric) & pl.col("item_id").is_in(fault["queries"]))
+        assert mine.height == len(fault["queries"]), metric
+        assert mine["value"].to_list() == [wanted] * mine.height, metric
+
+
+def test_answers_without_a_fault_have_none_of_these_values(recorded):
+    planted = {query for fault in answer_faults() for query in fault["queries"]}
+    rows = recorded.frame("answering_quality").filter((pl.col("k") == 0) & ~pl.col("item_id").is_in(list(planted)))
+    means = {
+        name: values.drop_nulls().mean()
+        for (name,), values in ((key, part["value"]) for key, part in rows.group_by("metric"))
+    }
+    assert means["dangling_citations"] <= 0.1
+    assert means["refusal_recall_out_of_scope"] == 1.0
+    assert means["false_refusal"] == 0.0
+    assert means["faithfulness"] >= 0.6  # the verifier lexical is a floor: paraphrase defeats it
+    assert means["evidence_used"] >= 0.95
+    assert means["numeric_agreement"] >= 0.95
+
+
+def test_the_books_of_recorded_answers_balance_after_k(recorded):
+    recorded.check_books()
+    rows = recorded.frame("loss_waterfall").filter(
+        (pl.col("retriever") == "hybrid") & (pl.col("k") == 10) & (pl.col("slice_name") == "all")
+    )
+    after = {row["stage"]: row for row in rows.iter_rows(named=True) if row["stage"] in ("context", "answering")}
+    lost = sum(row["lost_recall"] for row in after.values())
+    assert rows["recall"][0] - lost == pytest.approx(after["answering"]["ceiling_after"], abs=1e-12)
+    fates = fate(recorded, 10).filter(pl.col("answer_used").eq(False) & pl.col("eligible"))
+    causes = dict(fates.select("query_id", "answer_cause").iter_rows())
+    for fault in answer_faults():
+        if fault["fault"] in ("ignored-evidence", "wrong-refusal"):
+            wanted = "refused" if fault["fault"] == "wrong-refusal" else "ignored"
+            assert {causes[query] for query in fault["queries"]} == {wanted}
+
+
+def test_the_page_of_recorded_answers_shows_both_pictures(recorded):
+    page = html_report(Evaluation(recorded.subject.home, recorded.manifest))
+    assert 'id="answers"' in page
+    assert "Who was answered and who was refused" in page
+    assert "Whether confidence means what it says" in page
+
+
 def test_unit_counts_equal_the_gold_lines(runs):
     for run in runs.values():
         gold = run.subject.version.gold

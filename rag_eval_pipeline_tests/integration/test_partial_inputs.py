@@ -55,7 +55,7 @@ def test_span_level_gold_shows_every_stage_that_the_pipeline_has(home):
     write_corpus(home.corpora, documents=4, pipeline=QUICK)
     run = Run(home, "small@v1")
     table = waterfall(run, "both")
-    assert table.sort("position")["stage"].to_list() == [*SPARSE[:-1], "fusion", "rank", "context"]
+    assert table.sort("position")["stage"].to_list() == [*SPARSE[:-1], "fusion", "rank", "context", "answering"]
     # No lane of it is dense, and nothing reranks: there is nothing to see, and nothing that could not be seen.
     assert set(table["unseen_stages"][0]) <= {"embedding", "indexing"}
 
@@ -130,7 +130,14 @@ def test_imported_chunks_alone_show_everything_from_chunking_on(home):
     write(home, {"chunks.jsonl": chunks}, gold, pipeline)
     run = Run(home, "partial@v1")
     table = waterfall(run, "bm25")
-    assert table.sort("position")["stage"].to_list() == ["chunking", "filtering", "search", "rank", "context"]
+    assert table.sort("position")["stage"].to_list() == [
+        "chunking",
+        "filtering",
+        "search",
+        "rank",
+        "context",
+        "answering",
+    ]
     assert table["unseen_stages"][0].to_list()[: len(TEXT)] == TEXT
     assert run.frame("chunks")["chunk_id"].sort().to_list() == sorted(c["chunk_id"] for c in chunks)
     fates = lost(run, "bm25")

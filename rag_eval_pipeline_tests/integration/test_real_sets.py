@@ -100,7 +100,7 @@ def check_books(home, run):
         home,
         """
         WITH lost AS (
-            SELECT retriever, k, slice_name, slice_value, sum(lost_recall) FILTER (stage <> 'context') AS lost,
+            SELECT retriever, k, slice_name, slice_value, sum(lost_recall) FILTER (stage NOT IN ('context', 'answering')) AS lost,
                 max(abs(residual)) AS residual, max(impossible) AS impossible, bool_and(books_ok) AS ok,
                 max(n_units + n_ineligible) AS units
             FROM loss_waterfall WHERE corpus_version = $subject AND pipeline = $pipeline GROUP BY ALL

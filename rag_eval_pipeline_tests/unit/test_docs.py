@@ -16,9 +16,11 @@ from rag_eval_pipeline.corpus.outputs import KNOWN as KNOWN_OUTPUTS
 from rag_eval_pipeline.corpus.predicates import OPERATORS, validate_predicate
 from rag_eval_pipeline.corpus.settings import Evaluate, Gates, Ledger, Publish, Rule, Settings
 from rag_eval_pipeline.release.compared import COMPARED
+from rag_eval_pipeline.release.dictionary import markdown
 from rag_eval_pipeline.release.evaluated import EVALUATED, metrics_of, schemas
 from rag_eval_pipeline.release.redaction import TERMS
 from rag_eval_pipeline.release.scorecard import Scorecard
+from rag_eval_pipeline.stages.answering.transform import Answerer
 from rag_eval_pipeline.stages.chunking.transform import Splitter
 from rag_eval_pipeline.stages.cleaning.transform import Cleaner
 from rag_eval_pipeline.stages.enriching.transform import LanguageDetector
@@ -49,6 +51,7 @@ EXAMPLES = {
     "ByTitle": (Extractor, "extract"),
     "SharedWords": (Searcher, "search"),
     "Shortest": (Reranker, "rerank"),
+    "FirstPassage": (Answerer, "answer"),
 }
 
 
@@ -200,6 +203,14 @@ def test_every_column_of_the_scorecard_and_every_stage_and_table_is_documented()
         assert (cells[0], cells[1], cells[3]) == (stage.phase, ", ".join(stage.reads) or "–", ", ".join(stage.tables))
     for step in (*EVALUATED, *COMPARED):
         assert all(name in house or name.endswith("_quality") for name in step.tables), step.name
+
+
+def test_the_data_dictionary_says_what_is_declared():
+    assert page("tables") == markdown(), "write it anew: rag-eval tables --markdown > docs/tables.md"
+    told = re.findall(r"^### (\w+)$", page("tables"), re.MULTILINE)
+    quality = {name for name in schemas() if name.endswith("_quality")}
+    assert sorted(told) == sorted(set(schemas()) - quality)
+    assert all(f"`{name}`" in page("tables") for name in quality)
 
 
 def test_own_classes_have_the_methods_of_their_protocols():

@@ -6,15 +6,17 @@ How a format is read belongs in its module.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 from rag_eval_pipeline.corpus.faults import suggestion
-from rag_eval_pipeline.corpus.importers import beir, spans, squad, trec
+from rag_eval_pipeline.corpus.importers import beir, langsmith, phoenix, ragas, spans, squad, trec
+from rag_eval_pipeline.corpus.importers.asked import RUN, Asked, IntoReport, write_into
 from rag_eval_pipeline.corpus.importers.presets import PRESETS
 from rag_eval_pipeline.corpus.importers.writer import CorpusWriter, ImportFailedError
+from rag_eval_pipeline.corpus.keys import Key
 from rag_eval_pipeline.corpus.lines import Split
 
 FORMATS: dict[str, Callable[..., None]] = {
@@ -22,8 +24,17 @@ FORMATS: dict[str, Callable[..., None]] = {
     "trec": trec.read,
     "squad": squad.read,
     "spans": spans.read,
+    "ragas": ragas.read,
+    "langsmith": langsmith.read,
+    "phoenix": phoenix.read,
 }
 """Readers by format."""
+TRACES: dict[str, Callable[[Path], Iterator[Asked]]] = {
+    "ragas": ragas.samples,
+    "langsmith": langsmith.traces,
+    "phoenix": phoenix.traces,
+}
+"""Formats that say what a system did, which may be laid beside documents that are there."""
 COMMON = ("language", "split", "query_split", "pipeline_preset", "overwrite")
 KS = {"beir": (1, 3, 5, 10, 100), "trec": (1, 3, 5, 10, 100)}
 
@@ -53,15 +64,15 @@ def import_corpus(
     """Write a public set as `<corpora>/<corpus>/<version>`, whole or not at all.
 
     Args:
-        format: beir | trec | squad | spans.
-        src: the set's folder (squad: its file).
+        format: beir | trec | squad | spans | ragas | langsmith | phoenix.
+        src: the set's folder (squad: its file; ragas, langsmith, phoenix: a file, or a folder of them).
         corpora: the folder of all corpora.
         corpus: name of the corpus; its corpus.yaml is written where it has none.
         version: name of the version.
         **options: `language` (of documents and queries), `split` (the set's own: beir picks qrels/<split>.tsv),
             `query_split` (dev | calibration | test | monitor; else `split` where it is one of them, else test),
             `pipeline_preset` (default | paper), `overwrite`, and the format's own: beir corpus_file, queries_file,
-            qrels_file; trec documents, topics, qrels, runs; spans documents, questions. None counts as not given.
+            qrels_file; trec documents, topics, qrels, runs; spans documents, questions; ragas, langsmith, phoenix run. None counts as not given.
 
     Raises:
         ImportFailedError: the set has another form, an option is unknown, or the version exists.
@@ -90,6 +101,37 @@ def import_corpus(
     ) as writer:
         reader(source, writer, **{name: given[name] for name in own if name in given})
     return Report(f"{corpus}@{version}", writer.documents, writer.queries, writer.units, tuple(writer.warnings))
+
+
+def import_into(
+    format: str,
+    src: Path | str,
+    corpora: Path | str,
+    corpus: str,
+    version: str,
+    run: str = RUN,
+    overwrite: bool = False,
+) -> IntoReport:
+    """Lay what a system did beside the documents and queries of a version that is there, as outputs/ and a pipeline.
+
+    Args:
+        format: ragas | langsmith | phoenix.
+        src: a file, or a folder of them.
+        corpora: the folder of all corpora.
+        corpus: name of the corpus.
+        version: name of the version.
+        run: name of the ranking and of the pipeline.
+        overwrite: replace outputs that are there.
+
+    Raises:
+        ImportFailedError: another form, no question that is a query, or outputs that are there.
+    """
+    if format not in TRACES:
+        raise ImportFailedError(f"{format} can't be laid beside documents that are there; {', '.join(TRACES)} can")
+    source = Path(src)
+    if not source.exists():
+        raise ImportFailedError(f"{source} is not there: give the export's file or folder")
+    return write_into(TRACES[format](source), Path(corpora), Key(corpus, version), run, overwrite)
 
 
 def _reader(format: str) -> Callable[..., None]:

@@ -51,7 +51,7 @@ def safe_name(name: str) -> str:
 
 
 class CorpusWriter:
-    """One import in progress: streams documents and gold into a folder beside its place. A context manager.
+    """One import in progress: streams documents, gold and outputs into a folder beside its place. A context manager.
 
     Leaving it without an error renames the folder to `<corpora>/<corpus>/<version>`; with one, nothing is left.
     """
@@ -72,7 +72,8 @@ class CorpusWriter:
         if self.layout.version.exists() and not overwrite:
             raise ImportFailedError(f"{self.layout.key} exists: choose another --version, or pass --overwrite")
         self.language, self.split, self.preset, self.ks = language, split, preset, ks
-        self.documents, self.queries, self.units = 0, 0, 0
+        self.documents, self.queries, self.units, self.outputs = 0, 0, 0, 0
+        self.settings: str | None = None
         self.notes: Counter[str] = Counter()
         self._ids: dict[str, str] = {}
         self._taken: set[str] = set()
@@ -192,6 +193,17 @@ class CorpusWriter:
         stream.write(f"{query_id}\t{doc_id}\t{grade}\n")
         self.units += unit and grade > 0
 
+    def add_chunk_qrel(self, query_id: str, chunk_id: str, grade: int) -> None:
+        """Write one judgment of a chunk."""
+        stream = self._stream("gold/chunk_qrels.tsv", "query_id\tchunk_id\tgrade\n")
+        stream.write(f"{query_id}\t{chunk_id}\t{grade}\n")
+        self.units += grade > 0
+
+    def add_output(self, name: str, row: dict[str, Any]) -> None:
+        """Write one line of outputs/<name>: what the user's own system produced."""
+        self._write(f"outputs/{name}", row)
+        self.outputs += 1
+
     def add_run_line(self, run: str, query_id: str, doc_id: str, rank: str, score: str, tag: str) -> None:
         """Write one line of a run file."""
         self._stream(f"outputs/runs/{run}.trec").write(f"{query_id}\tQ0\t{doc_id}\t{rank}\t{score}\t{tag}\n")
@@ -208,11 +220,12 @@ class CorpusWriter:
         return self._streams[name]
 
     def _publish(self) -> None:
-        if not self.documents:
+        if not self.documents and not self.outputs:
             raise ImportFailedError("the set has no documents: check the paths of its files")
-        (self._folder / "corpus.yaml").write_text(corpus_yaml(self.preset, self.language, self.ks), "utf-8")
+        settings = self.settings or corpus_yaml(self.preset, self.language, self.ks)
+        (self._folder / "corpus.yaml").write_text(settings, "utf-8")
         (self._folder / "pipelines").mkdir()
-        for name, text in preset_yamls(self.preset).items():
+        for name, text in ({} if self.settings else preset_yamls(self.preset)).items():
             (self._folder / "pipelines" / f"{name}.yaml").write_text(text, "utf-8")
         if not self.layout.corpus.exists():
             self._folder.replace(self.layout.corpus)

@@ -30,12 +30,12 @@ def flow_picture(
     """Draw the stream.
 
     Args:
-        rows: of `loss_waterfall`, one retriever, k and slice, in order; the row of the context is left out.
+        rows: of `loss_waterfall`, one retriever, k and slice, in order; what follows k is left out.
         causes: by stage (cause, units), most first: told when a band is pointed at.
         name: unique in the page.
         alone: to be shown outside a page.
     """
-    stages = [row for row in rows if row["stage"] != AFTER and (row["stage"] != "unanchored" or row["lost_units"])]
+    stages = [row for row in rows if row["stage"] not in AFTER and (row["stage"] != "unanchored" or row["lost_units"])]
     total = stages[0]["n_units"] if stages else 0
     if not total:
         return ""

@@ -54,7 +54,7 @@ STYLE = (
 
 def colour_of(stage: str) -> str:
     """The class of a stage's colour."""
-    return f"c{(*STAGES, AFTER).index(stage) % len(COLOURS)}"
+    return f"c{(*STAGES, *AFTER).index(stage) % len(COLOURS)}"
 
 
 def element(name: str, attributes: Mapping[str, object] | None = None, *children: str) -> str:

@@ -63,13 +63,13 @@ def waterfall_picture(
     """Draw a waterfall.
 
     Args:
-        rows: of `loss_waterfall`, one retriever, k and slice, in order; the row of the context is left out.
+        rows: of `loss_waterfall`, one retriever, k and slice, in order; what follows k is left out.
         repairs: rows of `stage_repairs` by stage: recovered_recall, recovered_low, recovered_high.
         name: unique in the page.
         alone: to be shown outside a page.
     """
     repairs = repairs or {}
-    stages = [row for row in rows if row["stage"] != AFTER and (row["stage"] != "unanchored" or row["lost_units"])]
+    stages = [row for row in rows if row["stage"] not in AFTER and (row["stage"] != "unanchored" or row["lost_units"])]
     if not stages:
         return ""
     recall, k = float(stages[0]["recall"]), stages[0]["k"]

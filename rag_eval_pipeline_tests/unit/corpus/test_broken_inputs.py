@@ -40,7 +40,7 @@ def test_a_sound_corpus_loads_without_warnings(corpora):
         ("evidence.jsonl", {"query_id": "q9", "evidence_id": "e", "doc_id": "leave.txt", "quote": QUOTE}, 1, "query_id", "'q9'", "queries.jsonl"),
         ("claims.jsonl", {"query_id": "q9", "claim_id": "c", "text": "x"}, 1, "query_id", "'q9'", "queries.jsonl"),
         ("answers_gold.jsonl", {"query_id": "q1", "answers": []}, 1, "answers", "a list of 0", "at least 1"),
-        ("verdicts.jsonl", {"answer_id": "a", "claim": "c", "verdict": "v", "time": "noon"}, 1, "time", "4 characters", "ISO"),
+        ("verdicts.jsonl", {"answer_id": "a", "claim": "c", "verdict": "yes", "time": "noon"}, 1, "time", "4 characters", "ISO"),
         ("structure.jsonl", {"doc_id": "leave.txt", "blocks": [{"kind": "h", "txt": "x", "text": "y"}]}, 1, "blocks[0].txt", "unknown", "known"),
         ("main_text.jsonl", {"doc_id": "leave.txt"}, 1, "", "object", "text or boilerplate"),
         ("main_text.jsonl", {"doc_id": "leave.txt", "boilerplate": [{"start": 0, "end": 999}]}, 1, "boilerplate[0].end", "999", "at most 81"),

@@ -201,7 +201,7 @@ def test_outputs_have_their_declared_columns(corpora):
         assert frame.height == 1, name
     assert version.outputs["runs"].row(0) == ("mine", "q1", "c", 1, 1.5)
     assert version.outputs["runs_before_rerank"].row(0) == ("mine", "q1", "c", 1, None)
-    assert version.outputs["answers"]["claims"].to_list() == [["y", '{"text": "z"}']]
+    assert version.outputs["answers"]["claims"].to_list() == [['{"text": "y"}', '{"text": "z"}']]
     assert version.outputs["filters"]["predicate"][0] == '{"tenant": "a"}'
     assert [w.file for w in version.warnings] == ["c/v1/outputs/dedup.jsonl"]
     assert set(version.output_hashes) >= {"runs/mine.jsonl", "embeddings.parquet"}

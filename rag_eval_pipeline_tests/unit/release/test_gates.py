@@ -216,3 +216,27 @@ def test_a_rule_can_not_choose_the_items_that_pass(name, value):
     decision = decide(gates(min=0.8, slice={name: value}), METRICS, measured(values(120, 200)), None)
     assert decision.verdict == "missing_evidence"
     assert f"no slice '{name}'; there are intent" in the(decision).reason
+
+
+def test_a_figure_of_an_uncalibrated_judge_is_missing_evidence_unless_it_is_allowed():
+    metrics = {"faithfulness": Metric("faithfulness", "supported", "higher")}
+    asked = Gates(rules=(Rule(metric="faithfulness", min=0.5),))
+    good = {f"q{i}": 1.0 for i in range(50)}
+    for params, verdict in (('{"calibrated": false, "verifier": "lexical"}', "missing_evidence"), ('{"calibrated": true, "verifier": "lexical"}', "pass")):  # fmt: skip
+        side = measured(good, metric="faithfulness", params=params)
+        assert decide(asked, metrics, side, None).verdict == verdict
+        assert decide(asked, metrics, side, None, uncalibrated=True).verdict == "pass"
+    refused = the(
+        decide(
+            asked, metrics, measured(good, metric="faithfulness", params='{"calibrated": false, "verifier": "x"}'), None
+        )
+    )
+    assert "--allow uncalibrated" in refused.reason
+
+
+def test_how_far_a_judge_agrees_may_be_a_rule_before_it_is_calibrated():
+    metrics = {"judge_accuracy": Metric("judge_accuracy", "alike", "higher")}
+    side = measured(
+        {f"q{i}": 1.0 for i in range(50)}, metric="judge_accuracy", params='{"calibrated": false, "verifier": "x"}'
+    )
+    assert decide(Gates(rules=(Rule(metric="judge_accuracy", min=0.5),)), metrics, side, None).verdict == "pass"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from rag_eval_pipeline.attribution.order import STAGES
+from rag_eval_pipeline.attribution.order import AFTER, STAGES
 from rag_eval_pipeline.release.pictures import COLOURS, flow_picture, waterfall_picture
 from rag_eval_pipeline.release.pictures.svg import PAPER, element, picture, text
 from rag_eval_pipeline.release.pictures.waterfall import Axis
@@ -20,7 +20,7 @@ def rows_of(units, queries=10, stages=STAGES):
     """A waterfall in which every unit is a query of its own, as `loss_waterfall` has it."""
     total = max(sum(units.values()) + queries, 1)
     rows, ceiling = [], 1.0
-    for position, stage in enumerate((*stages, "context")):
+    for position, stage in enumerate((*stages, *AFTER)):
         lost = units.get(stage, 0)
         rows.append(
             {"stage": stage, "position": position, "k": 10, "ceiling_before": ceiling, "ceiling_after": ceiling - lost / total,
