@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -51,7 +53,7 @@ class EndpointConfig(BaseModel):
     base_url: str = Field(description="Up to and with /v1, without /chat/completions.")
     model: str = Field(min_length=1, description="As the endpoint names it.")
     api_key_env: str | None = Field(
-        "OPENAI_API_KEY", description="Environment variable with the key; null: none is sent."
+        "OPENAI_API_KEY", description="Name of the environment variable with the key, in capitals; null: none is sent."
     )
     temperature: float | None = Field(0, ge=0, le=2, description="Sampling temperature; null: not sent.")
     max_tokens: int = Field(1024, ge=1, description="Most tokens of one reply.")
@@ -88,7 +90,22 @@ class EndpointConfig(BaseModel):
             raise ValueError("write http:// or https:// and the address, as https://api.example.com/v1")
         if "@" in rest.partition("/")[0] or "?" in rest or "#" in rest:
             raise ValueError("no user, password or query in it: the key is read from the environment")
+        try:
+            parts = urlsplit(url)
+            sound = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        except ValueError:
+            sound = False
+        if not sound or not url.isascii() or any(sign.isspace() for sign in url):
+            raise ValueError("a host of ASCII signs (xn--… for others) and a port of 1 to 65535, without spaces")
         return url.rstrip("/").removesuffix("/chat/completions")
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _a_name(cls, name: str | None) -> str | None:
+        # Settings are kept and shown; a key that was put here by mistake must not get that far.
+        if name is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]{0,63}", name):
+            raise ValueError("the NAME of an environment variable (A–Z, 0–9, _), never the key itself")
+        return name
 
     @model_validator(mode="after")
     def _priced(self) -> EndpointConfig:

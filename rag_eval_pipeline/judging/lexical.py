@@ -8,7 +8,7 @@ that paraphrase defeats. Not here: entailment (`pairs`), the tables of critical 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -134,17 +134,21 @@ class LexicalVerifier:
 
     def _nearest(self, wanted: _Said, passage: Passage) -> tuple[_Said, float]:
         best, chosen, score = (-1.0, -1, 0, 0), _Said(frozenset(), (), False, frozenset()), 0.0
-        for number, (length, said) in enumerate(self._windows(passage)):
+        windows = _windows(passage.text, passage.language or self.language, self.window)
+        for number, (length, said) in enumerate(windows):
             share = len(wanted.terms & said.terms) / len(wanted.terms) if wanted.terms else 1.0
             held = sum(states(quantity, said.quantities) for quantity in wanted.quantities)
             if (rank := (share, held, -length, -number)) > best:
                 best, chosen, score = rank, said, share
         return chosen, score
 
-    def _windows(self, passage: Passage) -> Iterator[tuple[int, _Said]]:
-        language = passage.language or self.language
-        spans = sentences(passage.text, language)
-        said = [_said(passage.text[start:end], language) for start, end in spans]
-        for length in range(1, self.window + 1):
-            for first in range(len(spans) - length + 1):
-                yield length, _together(said[first : first + length])
+
+@lru_cache(maxsize=4096)
+def _windows(text: str, language: str | None, most: int) -> tuple[tuple[int, _Said], ...]:
+    """Every run of up to `most` sentences, with its length: the shorter first. Remembered, as passages serve many claims."""
+    said = [_said(text[start:end], language) for start, end in sentences(text, language)]
+    return tuple(
+        (length, _together(said[first : first + length]))
+        for length in range(1, most + 1)
+        for first in range(len(said) - length + 1)
+    )

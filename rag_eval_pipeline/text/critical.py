@@ -125,11 +125,17 @@ def critical_tokens(text: str, language: str | None = None) -> list[CriticalToke
     Every decimal digit of the text lies in some token. Negations come from the language's table; without a language from
     all tables, and none where the language has no table.
     """
+    return list(_critical_tokens(text, language))
+
+
+@lru_cache(maxsize=16_384)
+def _critical_tokens(text: str, language: str | None) -> tuple[CriticalToken, ...]:
+    """Remembered: one passage is read for every query that it is served to, and by several measures."""
     found = []
     for match in _pattern(language).finditer(text):
         kind: Kind = match.lastgroup
         found.append(CriticalToken(match.start(), match.end(), kind, match.group()))
-    return found
+    return tuple(found)
 
 
 def differing(token: str, kind: str, there: Sequence[bool]) -> str:

@@ -5,6 +5,8 @@ Here: a rule that needs no model. Not here: named entities found by a model (`en
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import regex
 
 from rag_eval_pipeline.text.analysers import get_analyser
@@ -23,6 +25,12 @@ def names(text: str, language: str | None = None) -> list[str]:
     the start of a sentence, or before such a word there ("John Smith left"; not "The Smiths"). Neighbouring ones are one
     name. What is a number, date or code is none.
     """
+    return list(_names(text, language))
+
+
+@lru_cache(maxsize=16_384)
+def _names(text: str, language: str | None) -> tuple[str, ...]:
+    """Remembered, as passages are looked at for every answer that was given them."""
     taken = [(token.start, token.end) for token in critical_tokens(text, language)]
     found: dict[str, None] = {}
     for start, end in sentences(text, language):
@@ -33,7 +41,7 @@ def names(text: str, language: str | None = None) -> list[str]:
         parts = [part for part in parts if not any(low < part[1] and part[0] < high for low, high in taken)]
         for low, high in _runs(text, parts):
             found.setdefault(text[low:high])
-    return list(found)
+    return tuple(found)
 
 
 def _named(text: str, match: regex.Match, start: int) -> bool:

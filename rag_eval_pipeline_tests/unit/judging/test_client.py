@@ -13,11 +13,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from rag_eval_pipeline.corpus.faults import CorpusError
 from rag_eval_pipeline.judging import client, pacing
 from rag_eval_pipeline.judging.endpoint import STATUSES, ChatRequest, EndpointConfig, complete, prompt_hash
 from rag_eval_pipeline.judging.replies import ReplyStore, ReplyStoreError
 from rag_eval_pipeline.judging.structured import read
+from rag_eval_pipeline.stages.subject import Subject
+from rag_eval_pipeline.warehouse.home import Home
 from rag_eval_pipeline_tests.endpoint import serving
+from rag_eval_pipeline_tests.small import QUICK, write_corpus
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = {
@@ -65,6 +69,27 @@ def test_a_config_never_holds_a_key_and_refuses_an_address_that_does():
     made = EndpointConfig(base_url="https://host/v1/chat/completions/", model="m")
     assert made.base_url == "https://host/v1"
     assert KEY not in made.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://h:99999/v1", "http://h:x/v1", "http://[::1/v1", "http://:80/v1", "http://a b/v1", "http://€.example/v1"],
+)
+def test_an_address_that_no_client_can_ask_is_refused_before_anything_runs(url):
+    with pytest.raises(ValidationError, match="a host of ASCII signs"):
+        EndpointConfig(base_url=url, model="m")
+
+
+@pytest.mark.parametrize("name", [KEY, "sk-a", "AIzaSyD0", "deadbeef00", "A=B", "", "A B"])
+def test_a_key_in_the_place_of_its_variables_name_is_refused_and_not_told(tmp_path, name):
+    with pytest.raises(ValidationError, match="never the key itself"):
+        EndpointConfig(base_url="http://h/v1", model="m", api_key_env=name)
+    judge = {"base_url": "http://h/v1", "model": "m", "api_key_env": name}
+    home = Home(tmp_path, str(tmp_path / "warehouse"))
+    write_corpus(home.corpora, documents=1, pipeline={**QUICK, "judging": {"judge": judge}})
+    with pytest.raises(CorpusError, match="never the key itself") as caught:
+        Subject.open(home, "small@v1", workers=0)
+    assert len(name) < 4 or name not in str(caught.value)
 
 
 def test_a_cap_without_prices_is_refused():
