@@ -108,7 +108,9 @@ def _understood(started: Started) -> Iterator[str]:
         return
     columns = ", ".join(name if name == role else f"{name} → {role}" for name, role in sheet.columns.items())
     yield f"  questions  {len(sheet.questions)} of {sheet.rows} rows ({plain(sheet.file)}: {sheet.encoding}, {sheet.separator})"
-    yield f"  columns    {plain(columns)}" + (f"; not used: {plain(', '.join(name[:LONGEST] for name in sheet.unused))}" if sheet.unused else "")
+    yield f"  columns    {plain(columns)}" + (
+        f"; not used: {plain(', '.join(name[:LONGEST] for name in sheet.unused))}" if sheet.unused else ""
+    )
     answered = sum(bool(question.answers) for question in sheet.questions)
     out = sum(not question.answerable for question in sheet.questions)
     yield (

@@ -49,6 +49,7 @@ NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 YES = frozenset({"yes", "y", "true", "1", "x", "si", "s", "verdadero", "ja"})
 NO = frozenset({"no", "n", "false", "0", "falso", "nein"})
 LIMIT = 200 * 2**20
+UNCLOSED = 'close each " that begins a cell, and double each one inside of it'
 LONGEST_PATH = 4096
 LONGEST_NAME = 200
 """Characters of a column's name from which on it is none that we know."""
@@ -215,7 +216,7 @@ def _rows(text: str, separator: str, file: str, faults: Faults) -> list[tuple[in
             "",
             f"a row that can't be read ({error})",
             "a row of CSV",
-            'close each " that begins a cell, and double each one inside of it',
+            UNCLOSED,
         )
         return []
     if not rows:

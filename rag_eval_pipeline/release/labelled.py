@@ -25,9 +25,9 @@ from rag_eval_pipeline.corpus.jsonl import objects
 from rag_eval_pipeline.corpus.keys import Key
 from rag_eval_pipeline.corpus.labels import Labels, load_labels
 from rag_eval_pipeline.corpus.layout import Layout
-from rag_eval_pipeline.corpus.lines import EvidenceLine
+from rag_eval_pipeline.corpus.lines import LONGEST_QUOTE, EvidenceLine
 from rag_eval_pipeline.corpus.pending import PENDING, Wanted, read_pending, replace_file, write_pending
-from rag_eval_pipeline.corpus.questions import Documents
+from rag_eval_pipeline.corpus.questions import UNCLOSED, Documents
 from rag_eval_pipeline.release.labelling import SHOWN, Ask, Candidate, Finder, Texts, anchored, load_texts
 from rag_eval_pipeline.stages.querying.transform import detect
 from rag_eval_pipeline.warehouse.home import Home
@@ -414,9 +414,9 @@ def accept_file(work: Work, path: Path) -> int:
                 path.name,
                 line,
                 "query_id",
-                f"{query_id!r}, which is no query",
+                f"{query_id[:200]!r}, which is no query",
                 "an id of queries.jsonl",
-                faults.suggest(path.name, query_id, queries),
+                faults.suggest(path.name, query_id[:200], queries),
             )
             continue
         task = tasks.get(query_id) or Task(query_id, "propose", Ask(""))
@@ -424,10 +424,12 @@ def accept_file(work: Work, path: Path) -> int:
         if len(documents) != 1:
             found = f"{named[:200]!r}, which is {len(documents)} documents" if named else "no document"
             faults.add(
-                path.name, line, "doc_id", found, "one document", faults.suggest(path.name, named, work.documents)
+                path.name, line, "doc_id", found, "one document", faults.suggest(path.name, named[:200], work.documents)
             )
         elif not quote:
             faults.add(path.name, line, "quote", "an empty one", "the passage that answers")
+        elif len(quote) > LONGEST_QUOTE:
+            faults.add(path.name, line, "quote", f"{len(quote):,} characters", f"at most {LONGEST_QUOTE:,}")
         elif (
             documents[0] in work.texts.all
             and (why := anchored(work.texts, documents[0], quote, work.documents)) is not None
@@ -446,9 +448,13 @@ def _decisions(path: Path, faults: Faults) -> Iterable[tuple[int, dict[str, Any]
         yield from objects(path, path.name, faults)
         return
     text, _ = decode(path.read_bytes())
+    csv.field_size_limit(max(len(text), 1))
     head = text.split("\n", 1)[0]
-    reader = csv.DictReader(io.StringIO(text), delimiter=max(",;\t", key=head.count))
+    reader = csv.DictReader(io.StringIO(text), delimiter=max(",;\t", key=head.count), strict=True)
     line = 2
-    for row in reader:
-        yield line, {str(name).strip(): value for name, value in row.items() if name is not None}
-        line = reader.line_num + 1
+    try:
+        for row in reader:
+            yield line, {str(name).strip(): value for name, value in row.items() if name is not None}
+            line = reader.line_num + 1
+    except csv.Error as error:
+        faults.add(path.name, line, "", f"a row that can't be read ({error})", "a row of CSV", UNCLOSED)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from rag_eval_pipeline.corpus.pending import replace_file
 from rag_eval_pipeline.corpus.questions import Documents
 
 RUN = "imported"
+LONGEST_ID = 200
 SHORTEST = 12
 """Characters of a reference context from which on it is looked for inside of others."""
 
@@ -89,6 +91,13 @@ def fold(text: str) -> str:
     return " ".join(plain(text).casefold().split())
 
 
+def fit(name: str) -> str:
+    """A tool's id as ours may be: one line, no control characters or halves of pairs; a long one ends in digits of its hash."""
+    kept = "".join(" " if unicodedata.category(c) in {"Cc", "Zl", "Zp"} else c for c in plain(name))
+    line = " ".join(kept.split())
+    return line if len(line) <= LONGEST_ID else f"{line[:80]}-{hashlib.sha256(line.encode()).hexdigest()[:8]}"
+
+
 def newest(asked: Iterable[Asked], writer: Notes) -> list[Asked]:
     """One a question: the newest, in the order in which questions first came."""
     kept: dict[str, Asked] = {}
@@ -117,7 +126,7 @@ def write_version(asked: Iterable[Asked], writer: CorpusWriter, run: str = RUN) 
     ranked = given = answered = False
     needed: list[tuple[str, Asked]] = []
     for number, one in enumerate(rows, 1):
-        query = writer.add_query(one.name or f"q{number:04}", one.question)
+        query = writer.add_query(fit(one.name or "") or f"q{number:04}", one.question)
         needed.append((query, one))
         if one.references:
             writer.add_answers(query, list(one.references))
@@ -154,7 +163,7 @@ class _Chunks:
     def add(self, passage: Passage) -> str:
         """Id of a passage's chunk."""
         text = plain(passage.text or "")
-        chunk_id = " ".join(passage.id.split()) or Passage(passage.text).id
+        chunk_id = fit(passage.id) or Passage(passage.text).id
         if (known := self.texts.get(chunk_id)) is not None and known[1] != text:
             if not text or not known[1]:
                 self.texts[chunk_id] = (known[0], known[1] or text)
@@ -163,7 +172,7 @@ class _Chunks:
             chunk_id = f"{chunk_id}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"
         if not text:
             self.writer.note("passages have no text, only an id")
-        self.texts.setdefault(chunk_id, (" ".join((passage.doc_id or "").split()) or chunk_id, text))
+        self.texts.setdefault(chunk_id, (fit(passage.doc_id or "") or chunk_id, text))
         return chunk_id
 
     def holding(self, text: str) -> str | None:
@@ -186,7 +195,7 @@ def _needed(query: str, one: Asked, chunks: _Chunks, writer: CorpusWriter) -> No
         writer.add_evidence(query_id=query, evidence_id=f"e{number}", doc_id=doc_id, quote=plain(text))
     if one.needed_ids and not one.needed:
         for chunk_id in dict.fromkeys(one.needed_ids):
-            writer.add_chunk_qrel(query, chunk_id, 1)
+            writer.add_chunk_qrel(query, fit(chunk_id), 1)
 
 
 def _ranked(query: str, item: str, rank: int, score: float | None) -> dict[str, Any]:
@@ -195,7 +204,11 @@ def _ranked(query: str, item: str, rank: int, score: float | None) -> dict[str, 
 
 
 def _answer(query: str, one: Asked) -> dict[str, Any]:
-    row: dict[str, Any] = {"answer_id": one.name or f"a-{query}", "query_id": query, "answer": plain(one.answer or "")}
+    row: dict[str, Any] = {
+        "answer_id": fit(one.name or "") or f"a-{query}",
+        "query_id": query,
+        "answer": plain(one.answer or ""),
+    }
     return {**row, **({"usage": one.usage} if one.usage else {}), **({"timings": one.timings} if one.timings else {})}
 
 

@@ -146,14 +146,14 @@ def once(passages: Iterable[Passage]) -> Iterator[Passage]:
 def _usage(root: Mapping[str, Any], runs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Tokens of the root; where it has none, of its model calls."""
     names = ("prompt_tokens", "completion_tokens", "total_tokens", "total_cost")
-    own = {name: root[name] for name in names if isinstance(root.get(name), int | float)}
+    own = {name: root[name] for name in names if number(root.get(name)) is not None}
     if own:
         return own
     calls = [row for row in runs if row.get("run_type") == "llm"]
     return {
         name: sum(found)
         for name in names
-        if (found := [row[name] for row in calls if isinstance(row.get(name), int | float)])
+        if (found := [row[name] for row in calls if number(row.get(name)) is not None])
     }
 
 
@@ -174,6 +174,10 @@ def _when(value: Any) -> datetime | None:
 
 
 def number(value: Any) -> float | None:
-    """A finite number, or None."""
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if good else None
+    """A finite number, or None; one beyond all floats is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None

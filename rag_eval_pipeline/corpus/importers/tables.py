@@ -15,6 +15,7 @@ from typing import Any
 from rag_eval_pipeline.corpus.decoding import decode
 from rag_eval_pipeline.corpus.importers.reading import json_lines
 from rag_eval_pipeline.corpus.importers.writer import ImportFailedError
+from rag_eval_pipeline.corpus.questions import UNCLOSED
 
 LIMIT = 512 * 2**20
 ENVELOPES = ("data", "runs", "spans", "samples", "rows", "examples", "test")
@@ -77,15 +78,24 @@ def _csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     text, _ = decode(path.read_bytes())
     csv.field_size_limit(LIMIT)
     head = text.split("\n", 1)[0]
-    reader = csv.DictReader(io.StringIO(text), delimiter=max(",;\t", key=head.count))
-    line = 2
-    for row in reader:
-        if None in row:
+    reader = csv.DictReader(io.StringIO(text), delimiter=max(",;\t", key=head.count), strict=True)
+    line = 1
+    try:
+        names = list(reader.fieldnames or ())
+        if twice := sorted({name for name in names if name and names.count(name) > 1}):
             raise ImportFailedError(
-                f"{path.name}:{line}: more cells than the header has: quote cells that hold the separator"
+                f"{path.name}:1: column {twice[0][:80]!r} stands twice: remove or rename one of them"
             )
-        yield f"{path.name}:{line}", {name: value or None for name, value in row.items()}
         line = reader.line_num + 1
+        for row in reader:
+            if None in row:
+                raise ImportFailedError(
+                    f"{path.name}:{line}: more cells than the header has: quote cells that hold the separator"
+                )
+            yield f"{path.name}:{line}", {name: value or None for name, value in row.items()}
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise ImportFailedError(f"{path.name}:{line}: a row that can't be read ({error}): {UNCLOSED}") from None
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

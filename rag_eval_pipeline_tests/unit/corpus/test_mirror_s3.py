@@ -49,7 +49,7 @@ def step(corpora, endpoint, **options):
     return mirror(corpora, f"s3://{BUCKET}/corpora", asked, **{"quiet": 0, **options})
 
 
-def steps(corpora, endpoint, passes=4):
+def steps(corpora, endpoint, passes=3):
     done = [step(corpora, endpoint) for _ in range(passes)]
     return [key for each in done for key in each.placed], " ".join(note for each in done for note in each.notes)
 
@@ -92,7 +92,12 @@ def test_no_secret_and_no_address_of_the_server_is_told(endpoint, tmp_path):
     host = urlsplit(endpoint).netloc
     for options in (
         {"key": "someone", "secret": "hidden", "endpoint_url": endpoint},
-        {"key": "k", "secret": "hidden", "endpoint_url": "http://127.0.0.1:9"},
+        {
+            "key": "k",
+            "secret": "hidden",
+            "endpoint_url": "http://127.0.0.1:9",
+            "config_kwargs": {"retries": {"max_attempts": 0}},
+        },
     ):
         (note,) = mirror(tmp_path, "s3://not-there/corpora", options).notes
         assert "s3://not-there/corpora can't be listed" in note

@@ -278,3 +278,89 @@ def test_traces_that_ask_nothing_of_the_corpus_change_nothing(corpora, tmp_path)
     with pytest.raises(ImportFailedError, match="no question of the import is a query"):
         import_into("langsmith", source, corpora.root, "c", "v1")
     assert not (corpora.root / "c" / "v1" / "outputs").exists()
+
+
+# What exports hold that nobody expects ----------------------------------------------------------------------------------
+
+STRANGE = [
+    "",
+    " ",
+    "\0",
+    "x\0y",
+    "\ud800",
+    "\x1b[31m",
+    "a\x85b",
+    "\u2028",
+    "..",
+    "/",
+    "https://a/b/",
+    "C:\\a.pdf",
+    "²",
+    "n" * 5000,
+]
+HUGE, DEEP = 10**400, "[" * 5000
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_ids_and_sources_of_any_form_make_a_version_that_validates(tmp_path, name):
+    trace = runs_of(
+        "t1", "What is the fee?", [{"page_content": FEE, "metadata": {"source": name, "chunk_id": name}}], "8 USD"
+    )
+    for run in trace:
+        run["trace_id"] = name or "t1"
+    told = json.dumps({"source": name})
+    attributes = {"retrieval.documents.0.document.content": FEE, "retrieval.documents.0.document.metadata": told}
+    span = {
+        "context": {"trace_id": name or "t", "span_id": "r"},
+        "span_kind": "RETRIEVER",
+        "attributes": {"input.value": "Q?", **attributes},
+    }
+    sample = {**NEW[0], "id": name, "retrieved_context_ids": [name or "c", "d"]}
+    for tool, rows in (("langsmith", trace), ("phoenix", [span]), ("ragas", [sample])):
+        path = tmp_path / f"{tool}.jsonl"
+        path.write_text(
+            "".join(json.dumps(row) + "\n" for row in rows), "utf-8"
+        )  # escaped: halves of pairs are ASCII here
+        try:
+            import_corpus(tool, path, tmp_path / "corpora", tool, "v1")
+        except ImportFailedError:
+            assert not (tmp_path / "corpora" / tool).exists(), "a refusal writes nothing"
+            continue
+        assert load_version(tmp_path / "corpora", f"{tool}@v1").begin == "chunks"
+
+
+def test_numbers_and_json_beyond_bounds_are_left_out(tmp_path):
+    source = {"0": "a", "²": DEEP}
+    rows = runs_of(
+        "t1",
+        "Fee?",
+        [{"page_content": FEE, "metadata": {"source": "a.md", "score": HUGE}}],
+        "8",
+        total_cost=HUGE,
+        tags=DEEP,
+    )
+    (asked,) = langsmith(write(tmp_path / "l.jsonl", [{**row, "total_tokens": float("nan")} for row in rows]))
+    assert (asked.usage, [passage.score for passage in asked.retrieved]) == ({}, [None])
+    span = {
+        "context": {"trace_id": "t"},
+        "attributes": {"input": {"value": "Fee?"}, "output": {"value": DEEP}, "metadata": source},
+    }
+    (asked,) = phoenix(write(tmp_path / "p.jsonl", [span]))
+    assert (asked.question, asked.answer) == ("Fee?", DEEP)
+    assert nested({"a.²": 1, "a.0": 2}) == {"a": {"²": 1, "0": 2}}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('user_input,response\nFirst?,a\n"Second?,b\nThird?,c\n', 3),
+        ('user_input,response\nFirst?,a\n"Second?,b\nThird?,"c"\n', 3),
+        ("user_input,response,response\nFirst?,a,b\n", 1),
+        ("user_input,response\nFirst?,a,b\n", 2),
+    ],
+)
+def test_a_broken_csv_is_refused_with_its_line_and_swallows_no_rows(tmp_path, text, line):
+    (tmp_path / "set.csv").write_text(text, "utf-8")
+    with pytest.raises(ImportFailedError, match=f"set.csv:{line}: "):
+        import_corpus("ragas", tmp_path / "set.csv", tmp_path / "corpora", "mine", "v1")
+    assert not (tmp_path / "corpora" / "mine").exists()

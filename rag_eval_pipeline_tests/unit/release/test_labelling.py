@@ -207,6 +207,22 @@ def test_quotes_of_a_file_are_taken_all_or_none(home, tmp_path, form):
     assert {row["query_id"] for row in evidence(home)} == {"q1", "q2", "q3"}
 
 
+def test_a_file_of_quotes_with_an_open_quote_or_a_huge_cell_is_refused_whole(home, tmp_path):
+    before, path = evidence(home), tmp_path / "quotes.csv"
+    for body, line, field in (
+        ('q1;"Bonuses;x\nq2;b;c\n', 2, ""),
+        (f"q1;{'x' * 200_000};pay.md\n", 2, "quote"),
+        (f"{'q' * 200_000};b;c\n", 2, "query_id"),
+    ):
+        path.write_text("query_id;quote;doc_id\n" + body, "utf-8")
+        with pytest.raises(CorpusError) as caught:
+            accept_file(opened(home, everything=True), path)
+        (fault,) = caught.value.faults
+        assert (fault.line, fault.field) == (line, field)
+        assert len(str(caught.value)) < 1000
+    assert evidence(home) == before
+
+
 def sitting(home, keys, lines=()):
     """A session whose keys and lines are given beforehand; returns what was shown."""
     pressed, written = iter(keys), iter(lines)

@@ -7,7 +7,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from rag_eval_pipeline.cli import app, machine  # noqa: F401 - registers the command
+from rag_eval_pipeline.cli import app, machine, starting  # noqa: F401 - they register; one command alone has no name
 from rag_eval_pipeline.release.machine import Finding, examine
 from rag_eval_pipeline.stages.parsing import ocr
 from rag_eval_pipeline.warehouse.home import Home

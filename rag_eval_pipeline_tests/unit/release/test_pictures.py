@@ -112,6 +112,15 @@ def test_a_repair_starts_where_the_loss_ended_and_one_that_hurts_goes_the_other_
     assert "−0.030 [−0.060, 0.000]" in words
 
 
+def test_an_interval_wider_than_the_axis_ends_with_it():
+    repair = {"recovered_recall": 0.0, "recovered_low": -0.4, "recovered_high": 1.0}
+    drawn = tree(waterfall_picture(rows_of({"parsing": 70, "reranking": 10}, 20), {"parsing": repair}))
+    (whisker,) = [p for p in drawn.iter(f"{SVG}path") if p.get("data-kind") == "interval"]
+    places = [float(x) for x in re.findall(r"[MH]([0-9.-]+)", whisker.get("d"))]
+    axis = Axis.of(0.0)
+    assert (min(places), max(places)) == (axis.x(0), axis.x(1)), "recall is never below 0 or above 1"
+
+
 def test_a_healthy_pipeline_and_one_without_units_are_drawn():
     assert 'data-kind="lost"' not in waterfall_picture(rows_of({}))
     assert "10 served" in flow_picture(rows_of({}))
