@@ -61,16 +61,16 @@ def write_unstructured(corpora: Path, folder: Path) -> Path:
     rows = []
     for name in names:
         doc_id = name.replace(" ", "_")
-        (version / "documents" / f"{doc_id}.txt").write_text("The file itself is not in the set.\n", "utf-8")
+        (version / "documents" / doc_id).write_text("The file itself is not in the set.\n", "utf-8")
         text = texts[name][1] if name in texts else "\n".join(tables[name][1])
-        rows.append({"doc_id": f"{doc_id}.txt", "text": text, "tables": tables[name][1] if name in tables else []})
+        rows.append({"doc_id": doc_id, "text": text, "tables": tables[name][1] if name in tables else []})
         gold = corpora / "unstructured" / "v1" / "gold"
         if name in texts:
             (gold / "transcripts").mkdir(parents=True, exist_ok=True)
-            (gold / "transcripts" / f"{doc_id}.txt.txt").write_text(texts[name][0], "utf-8")
+            (gold / "transcripts" / f"{doc_id}.txt").write_text(texts[name][0], "utf-8")
         if name in tables:
             (gold / "tables").mkdir(parents=True, exist_ok=True)
-            (gold / "tables" / f"{doc_id}.txt.html").write_text("\n".join(tables[name][0]), "utf-8")
+            (gold / "tables" / f"{doc_id}.html").write_text("\n".join(tables[name][0]), "utf-8")
     write_jsonl(version / "outputs" / "parsed.jsonl", rows)
     write_jsonl(version / "gold" / "queries.jsonl", [{"query_id": "q", "text": "What is it?", "answerable": False}])
     settings = {"languages": ["en"], "pipeline": {**NO_PIPELINE, "parsing": {"import": True}}, **UNPRICED}

@@ -205,6 +205,7 @@ def _flatten(table: HtmlElement) -> int:
     """Unwrap the row groups of a table; returns how many there were. Groups of tables inside cells stay."""
     groups = [node for node in table if node.tag in {"thead", "tbody", "tfoot"}]
     for group in groups:
+        group.text = group.tail = None  # no content of a cell, and moving it is refused where it has control characters
         group.drop_tag()
     return len(groups)
 

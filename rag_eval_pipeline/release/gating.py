@@ -270,7 +270,8 @@ def sentence(gated: Gated) -> str:
     more = f" (and {len(deciding) - 3} more limits)" if len(deciding) > 3 else ""
     n = sum(f.verdict == "pass" for f in decision.findings)
     said = "; ".join(told) + more or f"all {n} limits hold"
-    return f"{decision.verdict}: {said}. {gated.baseline}"
+    beside = "" if gated.baseline in said else f" {gated.baseline}"  # a rule without a baseline has said it
+    return f"{decision.verdict}: {said.removesuffix('.')}.{beside}"
 
 
 def what_to_do(gated: Gated) -> list[str]:

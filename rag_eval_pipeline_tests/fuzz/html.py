@@ -31,7 +31,7 @@ SEEDS = (
 
 def plain_kernel() -> None:
     """The compiled recurrence without instrumentation, which numba cannot type: from a second copy of its module."""
-    spec = importlib.util.find_spec(tables.__name__)
+    spec = importlib.util.spec_from_file_location(tables.__name__, tables.__file__)
     assert spec is not None
     assert spec.loader is not None
     copy = importlib.util.module_from_spec(spec)

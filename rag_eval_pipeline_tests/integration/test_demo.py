@@ -102,7 +102,7 @@ def test_answers_without_a_fault_have_none_of_these_values(recorded):
     assert means["dangling_citations"] <= 0.1
     assert means["refusal_recall_out_of_scope"] == 1.0
     assert means["false_refusal"] == 0.0
-    assert means["faithfulness"] >= 0.6  # the verifier lexical is a floor: paraphrase defeats it
+    assert means["faithfulness"] >= 0.85  # the verifier lexical is a floor: paraphrase defeats it
     assert means["evidence_used"] >= 0.95
     assert means["numeric_agreement"] >= 0.95
 

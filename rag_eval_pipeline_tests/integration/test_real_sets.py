@@ -148,9 +148,10 @@ def test_bm25_finds_the_paragraph_of_a_question_and_every_unit_is_anchored(home,
 
 def test_another_chunk_size_changes_what_chunking_loses(home, shared):
     bring(home, "spans", shared("data", "chunking_evaluation"), "spans", language="en")
-    for name, chunking in SIZES.items():
+    sizes = {name: SIZES[name] for name in ("small", "large")}
+    for name, chunking in sizes.items():
         lay_over(home, "spans", name, retrieval=LEXICAL, chunking=chunking, pii=None)
-    runs = {name: Run(home, f"spans@v1#{name}", database=name == "large") for name in SIZES}
+    runs = {name: Run(home, f"spans@v1#{name}", database=name == "large") for name in sizes}
     check_sizes(home, runs, "bm25")
     assert not runs["large"].computed_stages & {"source", "parsing", "enriching", "cleaning", "dedup", "pii"}
 

@@ -17,7 +17,7 @@ from rag_eval_pipeline_tests.ui.conftest import watched
 from rag_eval_pipeline_tests.ui.server import serve
 
 LARGEST = 200_000
-SETTLE = 4000
+SETTLE = 10_000
 """Milliseconds for a page to draw."""
 
 
@@ -46,15 +46,13 @@ def main(root, key, folder):
             for name, address in {
                 "asset_graph": "asset-groups",
                 "asset_page": f"assets/retrieval_quality?partition={part}",
-                "waterfall": f"assets/loss_waterfall?partition={part}",
-                "checks": "assets/release_gate?view=checks&checkDetail=release",
+                "checks": "assets/loss_waterfall?view=checks",
                 "automation": "automation",
             }.items():
                 page.goto(f"{server.url}/{address}")
-                page.wait_for_load_state("networkidle")
                 page.wait_for_timeout(SETTLE)
                 keep(page, folder / f"{name}.png")
-        with watched(browser, viewport={"width": 1300, "height": 1100}) as page:
+        with watched(browser, viewport={"width": 1300, "height": 1060}) as page:
             page.goto(report_path(home, key, Evaluation.latest(home, key).manifest.evaluation_id).as_uri())
             keep(page, folder / "report.png")
 

@@ -153,7 +153,7 @@ def _repair(stage: str, start: float, repair: Mapping[str, Any], axis: Axis, y: 
     bounds = repair.get("recovered_low"), repair.get("recovered_high")
     low_end, high_end = bounds
     if low_end is not None and high_end is not None and bounds != (0, 0):
-        a, b = (axis.x(min(1.0, start + bound)) for bound in (low_end, high_end))
+        a, b = (axis.x(min(1.0, max(0.0, start + bound))) for bound in (low_end, high_end))
         path = f"M{a:.2f} {y + 1:.2f}v5M{b:.2f} {y + 1:.2f}v5M{a:.2f} {y + 3.5:.2f}H{b:.2f}"
         parts.append(element("path", {"class": "whisker", "d": path, "data-kind": "interval", "data-stage": stage}))
     return "".join(parts)

@@ -63,7 +63,7 @@ class AnsweringConfig(BaseModel):
     least: float = Field(
         0.3, ge=0, le=1, description="extractive: smallest share of the best sentence; below it, it refuses"
     )
-    alone: float = Field(0.35, ge=0, le=1, description="extractive: smallest share that this sentence has by itself")
+    alone: float = Field(0.3, ge=0, le=1, description="extractive: smallest share that this sentence has by itself")
     endpoint: Endpoint | None = Field(None, description="openai: where to ask, and within which limits")
     samples: int = Field(1, ge=1, le=100, description="openai: answers a query, for self-consistency")
     attempt: int = Field(

@@ -211,6 +211,30 @@ def test_pieces_cover_a_text_once(text, size):
     assert all(0 < b - a <= size for a, b in ranges)
 
 
+@pytest.mark.parametrize(
+    ("words", "pos", "heads", "deps", "ents", "expected"),
+    [
+        (
+            ("Apple", "acquired", "Beats", "in", "2014"), ("PROPN", "VERB", "PROPN", "ADP", "NUM"), (1, 1, 1, 1, 3),
+            ("nsubj", "ROOT", "dobj", "prep", "pobj"), ("B-ORG", "O", "B-ORG", "O", "B-DATE"),
+            [("Apple", "acquire", "Beats"), ("Apple", "acquire in", "2014")],
+        ),
+        (
+            ("Apple", "was", "acquired", "by", "Beats"), ("PROPN", "AUX", "VERB", "ADP", "PROPN"), (2, 2, 2, 2, 3),
+            ("nsubjpass", "auxpass", "ROOT", "agent", "pobj"), ("B-ORG", "O", "O", "O", "B-ORG"),
+            [("Apple", "acquire by", "Beats")],
+        ),
+    ],
+)  # fmt: skip
+def test_a_parse_gives_who_does_what_to_whom(words, pos, heads, deps, ents, expected):
+    from spacy.lang.en import English
+    from spacy.tokens import Doc
+
+    lemmas = ["acquire" if word == "acquired" else word for word in words]
+    document = Doc(English().vocab, words, pos=pos, heads=heads, deps=deps, ents=ents, lemmas=lemmas)
+    assert naming._triples(document) == expected
+
+
 def gold_of(entities=(), relations=(), structure=(), references=()):
     given_frames = {"entities": entities, "relations": relations, "structure": structure, "references": references}
     return Gold(**{n: pl.DataFrame(list(rows), schema=SCHEMAS[n], orient="row") for n, rows in given_frames.items()})

@@ -63,7 +63,7 @@ def test_the_system_as_imported_outputs_has_a_row_for_every_text_and_table(tmp_p
     texts, tables = unstructured_texts(folder), unstructured_tables(folder)
     rates = quality.filter(metric="cer", params='{"form": "nfc+ws"}').drop_nulls("value")
     assert dict(rates.select("item_id", "value").iter_rows()) == {
-        f"{name.replace(' ', '_')}.txt": cer(*pair).value for name, pair in texts.items()
+        name.replace(" ", "_"): cer(*pair).value for name, pair in texts.items()
     }
     scores = quality.filter(metric="teds").drop_nulls("value")
     assert scores.height == sum(len(gold) for gold, _ in tables.values())
