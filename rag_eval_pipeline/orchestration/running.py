@@ -103,13 +103,16 @@ def run(home: Home, key: str, listener: Callable[[str, int, int], None] | None =
 def _report(key: str, result: dg.ExecuteInProcessResult) -> RunReport:
     failures = [event for event in result.all_events if event.is_step_failure]
     report = RunReport(key, result.success, failures[0].step_key if failures else None)
-    report.gated = {event.step_key for event in failures} == {GATE}
+    said_no = False
     for evaluation in result.get_asset_check_evaluations():
         if not evaluation.passed:
+            said_no |= evaluation.asset_key.path[-1] == GATE and evaluation.severity == dg.AssetCheckSeverity.ERROR
             target = report.errors if evaluation.severity == dg.AssetCheckSeverity.ERROR else report.warnings
             target.append(
                 f"check {evaluation.check_name} of {evaluation.asset_key.to_user_string()}: {evaluation.description}"
             )
+    # An interrupted gate has said nothing.
+    report.gated = said_no and {event.step_key for event in failures} == {GATE}
     for event in failures:
         data = event.step_failure_data
         description = data.user_failure_data.description if data.user_failure_data else None

@@ -201,7 +201,7 @@ class Subject:
             ValueError: a candidate's package or OCR engine is not installed.
         """
         door, found = BY_NAME[stage].door, []
-        for candidate in self._candidates[stage]:
+        for candidate in self.configs[stage].candidates:
             config = door("comparison", "settings_of")(self.configs[stage], candidate)
             fingerprints = {**self.fingerprints, stage: self._fingerprint_of(stage, candidate)}
             output = self.version.outputs.get(door("comparison", "output_of")(candidate) or "")
