@@ -23,6 +23,7 @@ SCIFACT = {
     "split": "train",
     "language": "en",
 }
+SILENT = {"answering": None}
 SIZES = {"small": {"size": 64, "overlap": 8}, "large": {"size": 512, "overlap": 64}}
 
 
@@ -40,10 +41,12 @@ def bring(home, format, source, corpus, *, preset="default", **options):
 
 
 def drop_dense(home, corpus):
-    """The preset as it was written, but for its dense lane: no encoder is needed then."""
+    """The preset as it was written, but for its dense lane: no encoder is needed then. Nobody answers, nothing is repaired."""
     path = home.corpora / corpus / "corpus.yaml"
     settings = yaml.safe_load(path.read_text("utf-8"))
     del settings["pipeline"]["retrieval"]["dense"]
+    settings["pipeline"] |= SILENT
+    settings["ledger"] = settings.get("ledger", {}) | {"repairs": "off"}
     path.write_text(yaml.safe_dump(settings, sort_keys=False), "utf-8")
 
 
@@ -150,7 +153,7 @@ def test_another_chunk_size_changes_what_chunking_loses(home, shared):
     bring(home, "spans", shared("data", "chunking_evaluation"), "spans", language="en")
     sizes = {name: SIZES[name] for name in ("small", "large")}
     for name, chunking in sizes.items():
-        lay_over(home, "spans", name, retrieval=LEXICAL, chunking=chunking, pii=None)
+        lay_over(home, "spans", name, retrieval=LEXICAL, chunking=chunking, pii=None, **SILENT)
     runs = {name: Run(home, f"spans@v1#{name}", database=name == "large") for name in sizes}
     check_sizes(home, runs, "bm25")
     assert not runs["large"].computed_stages & {"source", "parsing", "enriching", "cleaning", "dedup", "pii"}

@@ -11,7 +11,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def tree(svg):
-    return etree.fromstring(svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1))
+    """The drawing; inside a page it has no name space of its own."""
+    named = svg if "xmlns=" in svg else svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    return etree.fromstring(named)
 
 
 pairs = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=30)
