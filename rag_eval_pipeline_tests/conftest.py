@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 SHARED = Path(os.environ.get("RAG_EVAL_SHARED", ROOT.parent / "shared"))
 
 quiet = {"deadline": None, "suppress_health_check": list(HealthCheck)}
-settings.register_profile("quick", max_examples=200, **quiet)
+settings.register_profile("quick", max_examples=100, **quiet)
 settings.register_profile("full", max_examples=1_000, **quiet)  # measures ask for ten times as many: see `sizes`
 settings.load_profile(os.environ.get("RAG_EVAL_PROFILE", "quick"))
 

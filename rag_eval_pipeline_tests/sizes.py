@@ -12,5 +12,5 @@ def examples(quick: int, full: int) -> settings:
     return settings(max_examples=full if FULL else quick)
 
 
-measured = examples(200, 10_000)
+measured = examples(100, 10_000)
 """For measures: formulas on small inputs, held against an oracle on ten thousand of them."""
