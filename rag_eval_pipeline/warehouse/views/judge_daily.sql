@@ -9,7 +9,7 @@ WITH limits AS (
 counted AS (
     SELECT corpus_version, pipeline, evaluation_id, judge, rubric, day,
         count(*) AS n,
-        count(is_unsatisfactory) AS n_judged,
+        count(*) FILTER (WHERE status = 'ok') AS n_judged,
         avg(score) AS mean_score,
         avg(weighted_score) AS mean_weighted_score,
         avg(CAST(is_unsatisfactory AS DOUBLE)) AS unsatisfactory_share,
