@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export DAGSTER_HOME := $(CURDIR)/data/dagster_home
 export RAG_EVAL_DATA ?= $(CURDIR)/data
+unexport PYTHONDONTWRITEBYTECODE # every command, worker and daemon would compile the package anew
 
 .PHONY: demo test verify lint ui bench lock clean help
 

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
+import sys
+import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
+from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 
 ENGINE_VERSION = 1
 """Raised by hand when results change for a reason that no code or library version shows."""
 
 PACKAGE = "rag_eval_pipeline"
+FORM = 1
+"""Raised by hand when this module reads the same file another way: what was kept is then read anew."""
 
 
 def code_fingerprint(modules: Iterable[str], package: str = PACKAGE) -> str:
@@ -32,10 +38,10 @@ def code_fingerprint(modules: Iterable[str], package: str = PACKAGE) -> str:
         source = _source(name)
         if source is None:
             raise ValueError(f"module {name} has no source file; a fingerprint cannot be made of it")
-        found[name] = _normalised(source)
+        found[name] = _code(source)
         queue.extend(_imports(source, package))
-    joined = "\n".join(f"{name}\n{text}" for name, text in sorted(found.items()))
-    return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    joined = "\n".join(f"{name}\n{code}" for name, code in sorted(found.items()))
+    return hashlib.sha256(joined.encode()).hexdigest()[:16]
 
 
 def plugin_fingerprint(path: str) -> str:
@@ -48,8 +54,8 @@ def plugin_fingerprint(path: str) -> str:
         files = [source] if (source := _source(module)) else []
     if not files:
         raise ValueError(f"{path}: its source was not found, so a change of it could not be noticed")
-    joined = "\n".join(f"{file.name}\n{_normalised(file)}" for file in files)
-    return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    joined = "\n".join(f"{file.name}\n{_code(file)}" for file in files)
+    return hashlib.sha256(joined.encode()).hexdigest()[:16]
 
 
 def library_versions(names: Iterable[str]) -> dict[str, str]:
@@ -73,11 +79,7 @@ def _source(module: str) -> Path | None:
     return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
 
 
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text("utf-8"))
-
-
-def _normalised(path: Path) -> str:
+def _code(path: Path) -> str:
     return _read(path)[0]
 
 
@@ -87,11 +89,35 @@ def _imports(path: Path, package: str) -> list[str]:
 
 @cache
 def _read(path: Path) -> tuple[str, tuple[tuple[str, str | None], ...]]:
-    """A file's code without docstrings, and what it imports at run time: (module, name or None).
+    """Hash of a file's code without docstrings, and what it imports at run time: (module, name or None).
 
     Read once a process: an edit does not change the code that is already loaded, so it must not change its fingerprint.
+    Parsing the package takes seconds, so what was read is kept beside the file's bytecode, under the hash of its bytes.
     """
-    tree = _tree(path)
+    source = path.read_bytes()
+    stamp = hashlib.sha256(source).hexdigest()
+    beside = Path(cache_from_source(str(path))).with_suffix(".fingerprint")
+    with suppress(OSError, ValueError, KeyError, TypeError):  # absent, or cut by a full disk: read anew
+        kept = json.loads(beside.read_text("utf-8"))
+        if kept["source"] == [FORM, stamp]:
+            return kept["code"], tuple((module, name) for module, name in kept["imports"])
+    code, imports = _analysed(source)
+    if not sys.dont_write_bytecode:
+        _keep(beside, {"source": [FORM, stamp], "code": code, "imports": imports})
+    return code, imports
+
+
+def _keep(path: Path, content: dict) -> None:
+    """Whole or not at all; a package that may not be written to is read anew by each process."""
+    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
+    with suppress(OSError):
+        path.parent.mkdir(exist_ok=True)
+        temporary.write_text(json.dumps(content), "utf-8")
+        temporary.replace(path)
+
+
+def _analysed(source: bytes) -> tuple[str, tuple[tuple[str, str | None], ...]]:
+    tree = ast.parse(source)
     imports: list[tuple[str, str | None]] = []
     for node in _runtime_statements(tree):
         if isinstance(node, ast.Import):
@@ -103,7 +129,7 @@ def _read(path: Path) -> tuple[str, tuple[tuple[str, str | None], ...]]:
             node, clean=False
         ):
             node.body = node.body[1:] or [ast.Pass()]
-    return ast.unparse(tree), tuple(imports)
+    return hashlib.sha256(ast.unparse(tree).encode("utf-8", "surrogatepass")).hexdigest(), tuple(imports)
 
 
 def _ours(imports: Iterable[tuple[str, str | None]], package: str) -> Iterable[str]:

@@ -68,6 +68,37 @@ def test_an_edit_that_cannot_is_not(package, file, old, new):
     assert fingerprint() == before
 
 
+def test_what_was_read_is_kept_beside_the_bytecode_and_a_broken_or_older_copy_is_read_anew(package, monkeypatch):
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
+    before = fingerprint()
+    kept = sorted(package.rglob("*.fingerprint"))
+    assert {path.name.split(".")[0] for path in kept} == {"main", "helper", "late"}
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "_analysed", None)  # nothing is parsed
+        assert fingerprint() == before
+    for path, text in zip(kept, ['{"source": [1', "[]", of_another_form(kept[2])], strict=True):
+        path.write_text(text)
+    assert fingerprint() == before
+
+
+def of_another_form(path):
+    return path.read_text().replace(f'"source": [{module.FORM},', '"source": [0,').replace('"code": "', '"code": "x')
+
+
+def test_a_package_that_may_not_be_written_to_is_read_all_the_same(package, monkeypatch):
+    before = fingerprint()
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
+    for path in package.rglob("*.fingerprint"):
+        path.unlink()
+    monkeypatch.setattr(module.Path, "write_text", refuse)
+    assert fingerprint() == before
+    assert not list(package.rglob("*.fingerprint"))
+
+
+def refuse(*_arguments):
+    raise PermissionError
+
+
 def test_an_edit_while_a_process_runs_does_not_rename_what_its_loaded_code_computes(package):
     before = fingerprint()
     edit(package / "main.py", "return f()", "return 2 * f()")
