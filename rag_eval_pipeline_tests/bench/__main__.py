@@ -5,7 +5,7 @@ import os
 import platform
 import sys
 
-from rag_eval_pipeline_tests.bench import cases, ledger, parsing
+from rag_eval_pipeline_tests.bench import cases, events, ledger, parsing
 from rag_eval_pipeline_tests.bench.timing import Result, table
 
 CASES = {
@@ -17,6 +17,7 @@ CASES = {
     "signatures": cases.signatures,
     "anchoring": cases.anchoring,
     "memo": cases.memoised,
+    "events": events.stored,
     "ledger": cases.ledger,
     "large_ledger": ledger.large,
 }

@@ -1,4 +1,4 @@
-"""Fixtures: a data folder, and runs on an ephemeral instance (SQLite's event log is most of a run's time)."""
+"""Fixtures: a data folder, and runs on an ephemeral instance (no files, no daemon, nothing left behind)."""
 
 from contextlib import contextmanager
 

@@ -29,9 +29,10 @@ SLOWEST = 1800
 
 
 @pytest.fixture
-def settled(home):
+def settled(home, monkeypatch):
     """A Dagster home as `make ui` makes it, that looks more often; and the sensor too."""
     home.dagster.mkdir(parents=True)
+    monkeypatch.setenv("DAGSTER_HOME", str(home.dagster))
     settings = yaml.safe_load((ROOT / "dagster.yaml").read_text("utf-8"))
     settings["run_monitoring"] |= {"poll_interval_seconds": 2, "start_timeout_seconds": 60}
     settings["run_retries"]["max_retries"] = 100  # twenty kills may all hit one run
