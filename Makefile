@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-export DAGSTER_HOME := $(CURDIR)/data/dagster_home
 export RAG_EVAL_DATA ?= $(CURDIR)/data
+export DAGSTER_HOME := $(RAG_EVAL_DATA)/dagster_home
 unexport PYTHONDONTWRITEBYTECODE # every command, worker and daemon would compile the package anew
 
 .PHONY: demo test verify lint ui bench lock clean help
@@ -16,8 +16,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (torch and friends: a few minutes the first time)"
 	@# torch first and by its exact version: where a CPU wheel of it is at hand it is taken; see README for the CPU index
-	@$(BIN)/python -m pip install -q --disable-pip-version-check $$(grep '^torch==' constraints.txt)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@# not compiled: what is used compiles itself at its first use, the rest is most of it
+	@$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check $$(grep '^torch==' constraints.txt)
+	@$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
 demo: $(STAMP) ## run the pipeline on the shipped corpus versions and print the loss waterfalls

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from rag_eval_pipeline.warehouse.manifests import Manifests
+from rag_eval_pipeline_tests.integration.house import Run
 from rag_eval_pipeline_tests.small import write_corpus, write_jsonl
 
 pytestmark = pytest.mark.integration
@@ -148,7 +149,7 @@ def test_refusals_are_sentences(home, on_ephemeral, cli):
 
 def test_refusals_of_what_is_there(home, on_ephemeral, cli):
     write_corpus(home.corpora, documents=2)
-    assert cli("run", "small@v1")[0] == 0
+    Run(home, "small@v1", database=True)
     refused = {
         ("fate", "small@v1", "q99"): "q99",
         ("show", "small@v1", "travel.md"): "travel",

@@ -106,6 +106,11 @@ def test_a_run_says_so_last_and_exits_with_1(home, on_ephemeral, cli):
     assert "Traceback" not in out + err
     assert Evaluation.latest(home, "small@v1").manifest.status == "complete"
     assert [m.status for m in Manifests(home.manifests).all()] == ["complete"], "the evaluation itself is whole"
+
+
+@pytest.mark.full
+def test_a_run_without_rules_says_that_there_are_none(home, on_ephemeral, cli):
+    write_corpus(home.corpora, documents=4)
     configure(home)
     code, out, err = cli("run", "small@v1")
     assert (code, err) == (0, "")

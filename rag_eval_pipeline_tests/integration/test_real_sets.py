@@ -149,6 +149,7 @@ def test_bm25_finds_the_paragraph_of_a_question_and_every_unit_is_anchored(home,
     assert units(home, "xquad@v1") == (asked, asked, asked) == (612, 612, 612)
 
 
+@pytest.mark.full
 def test_another_chunk_size_changes_what_chunking_loses(home, shared):
     bring(home, "spans", shared("data", "chunking_evaluation"), "spans", language="en")
     sizes = {name: SIZES[name] for name in ("small", "large")}
