@@ -22,17 +22,26 @@ from rag_eval_pipeline.corpus.faults import Faults, suggestion
 from rag_eval_pipeline.corpus.jsonl import describe, report
 from rag_eval_pipeline.corpus.layout import Layout, list_pipelines
 from rag_eval_pipeline.corpus.settings import PIPELINE_SECTIONS, Settings
-from rag_eval_pipeline.engine.plugins import is_findable, is_import_path
+from rag_eval_pipeline.engine.plugins import is_import_path, why_no_component
 
 LIMIT = 2**20
 NODES = 100_000
 LARGEST = 2**53
 LANE_NAME = 100
 SWITCHED_BY_NULL = frozenset({"dedup", "pii", "filtering", "reranking", "answering", "judging"})
-COMPONENTS = frozenset(
-    {"parser", "html", "splitter", "detector", "extractor", "reranker", "kind", "recognizers", "answerer"}
-)
-"""Fields of sections that may hold an import path of the user's own."""
+COMPONENTS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("parsing", "parser"): ("parse",),
+    ("enriching", "detector"): ("detect",),
+    ("metadata", "extractor"): ("name",),
+    ("cleaning", "html"): ("clean",),
+    ("pii", "recognizers"): (),
+    ("chunking", "splitter"): ("split",),
+    ("filtering", "extractor"): ("extract",),
+    ("retrieval", "kind"): ("search",),
+    ("reranking", "reranker"): ("rerank", "bind"),
+    ("answering", "answerer"): ("answer",),
+}
+"""Section and field that may hold an import path of the user's own, and the method that its class has."""
 
 Loc = tuple[int | str, ...]
 
@@ -216,13 +225,17 @@ def _check_components(value: Any, loc: Loc, marks: Marks, faults: Faults) -> Non
         value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
     ):
         place = (*loc, name)
-        component = name in COMPONENTS or (isinstance(name, int) and loc[-1] in COMPONENTS)
-        if component and isinstance(inner, str) and is_import_path(inner) and not is_findable(inner):
-            faults.add(
-                *marks.at(place), dotted_loc(place), f"{inner!r}, whose module is not found", "a module that can be imported",
-                "install it in this environment, or put its folder on PYTHONPATH",
-            )  # fmt: skip
+        methods = COMPONENTS.get((str(place[1]), str(loc[-1] if isinstance(name, int) else name)))
+        if methods is not None and isinstance(inner, str) and is_import_path(inner):
+            _check_component(inner, methods, place, marks, faults)
         _check_components(inner, place, marks, faults)
+
+
+def _check_component(path: str, methods: tuple[str, ...], loc: Loc, marks: Marks, faults: Faults) -> None:
+    if (why := why_no_component(path, methods)) is not None:
+        wanted = f"a class with a method `{methods[0]}`" if methods else "a class"
+        hint = "write package.module:Class; its module must be installed in this environment, or its folder be on PYTHONPATH"
+        faults.add(*marks.at(loc), dotted_loc(loc), f"{path!r}, {why}", wanted, hint)
 
 
 def _read(layout: Layout, path: Path, marks: Marks, faults: Faults) -> dict[str, Any]:

@@ -1,10 +1,17 @@
-"""Find a user's own class by import path, with an error that says what to mend."""
+"""Find a user's own class by import path, with an error that says what to mend.
+
+Before a run its source is read, never executed: what a path can't be is told then, all else when it is loaded.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
+from collections.abc import Iterator, Sequence
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.util import decode_source, find_spec
+from pathlib import Path
 from typing import Any
 
 IMPORT_PATH = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
@@ -19,12 +26,80 @@ def is_import_path(name: str) -> bool:
     return bool(IMPORT_PATH.match(name))
 
 
-def is_findable(path: str) -> bool:
-    """Whether the module of an import path is installed or on the path; it is not imported (its packages are)."""
+def why_no_component(path: str, methods: Sequence[str] = ()) -> str | None:
+    """Why an import path can't be a class with one of these methods, as a clause; None where it may be one.
+
+    The module is read, not imported (the packages above it are). What a source doesn't tell passes: bases, decorators, a name
+    that is imported or assigned.
+    """
+    module, _, name = path.partition(":")
     try:
-        return find_spec(path.partition(":")[0]) is not None
+        spec = find_spec(module)
     except (Exception, SystemExit):  # whatever a package above it does: `load` tells it
-        return False
+        spec = None
+    if spec is None:
+        return "whose module is not found"
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        return "a part of Python itself"
+    if not (spec.origin or "").endswith(".py"):
+        return "whose module has no source, so a change of it could not be noticed"
+    try:
+        body = ast.parse(decode_source(Path(str(spec.origin)).read_bytes())).body
+    except (SyntaxError, ValueError, OSError):
+        return "whose source is no Python"
+    makers = list(_makers(body, name))
+    if not makers and not any(_is_open(node) for node in _statements(body)):
+        return f"but its module has no `{name}`"
+    reasons = [_why_not(maker, methods) for maker in makers]
+    return reasons[0] if reasons and all(reasons) else None
+
+
+def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements of a scope, also those below `if`, `try`, `with` and loops."""
+    for node in body:
+        yield node
+        if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            inner = [getattr(node, field, []) for field in ("body", "orelse", "finalbody")]
+            handlers = [handler.body for handler in getattr(node, "handlers", [])]
+            for below in (*inner, *handlers):
+                yield from _statements(below)
+
+
+def _makers(body: Sequence[ast.stmt], name: str) -> Iterator[ast.stmt]:
+    """Statements that give a name of a scope its value."""
+    for node in _statements(body):
+        match node:
+            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                found = node.name == name
+            case ast.Import() | ast.ImportFrom():
+                found = any((alias.asname or alias.name.partition(".")[0]) == name for alias in node.names)
+            case ast.Assign() | ast.AnnAssign():
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                found = any(isinstance(n, ast.Name) and n.id == name for t in targets for n in ast.walk(t))
+            case _:
+                found = False
+        if found:
+            yield node
+
+
+def _is_open(node: ast.stmt) -> bool:
+    """Whether a statement may define names that it doesn't say: `import *`, a module's `__getattr__`, `globals()`."""
+    if isinstance(node, ast.FunctionDef):
+        return node.name == "__getattr__"
+    if isinstance(node, ast.ImportFrom):
+        return any(alias.name == "*" for alias in node.names)
+    return any(isinstance(n, ast.Name) and n.id in ("globals", "exec", "setattr") for n in ast.walk(node))
+
+
+def _why_not(maker: ast.stmt, methods: Sequence[str]) -> str | None:
+    if isinstance(maker, ast.FunctionDef | ast.AsyncFunctionDef):
+        return "a function, no class" if not maker.decorator_list else None
+    if not isinstance(maker, ast.ClassDef) or maker.bases or maker.keywords or maker.decorator_list:
+        return None
+    known = (*methods, "__new__", "__getattr__")
+    if not methods or any(True for name in known for _ in _makers(maker.body, name)):
+        return None
+    return f"a class without a method `{methods[0]}`"
 
 
 def load(path: str) -> Any:

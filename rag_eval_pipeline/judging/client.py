@@ -13,19 +13,22 @@ import queue
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rag_eval_pipeline.judging.endpoint import OK, ChatReply, ChatRequest, EndpointConfig, Mode, Progress, prompt_hash
 from rag_eval_pipeline.judging.pacing import Budget, Pace
 from rag_eval_pipeline.judging.replies import Began, Ended, ReplyStore, given_to
 from rag_eval_pipeline.judging.structured import MODES, body, read
+
+if TYPE_CHECKING:
+    import httpx
 
 LONGEST_REPLY = 16 * 2**20
 """Bytes; a longer reply is none of this protocol."""
@@ -113,12 +116,13 @@ class _Asking:
         self._requests, self._replies = requests, replies
         self._key = _key(config)
         self._known: dict[tuple[bool, bool], int] = {}
-        self._unreached = 0
+        self._unreached = self._taken = 0
         self._stopped: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.Task[None] | None = None
         self._ready = threading.Event()
         self._under_way: dict[str, asyncio.Future[ChatReply]] = {}
+        self._clients: list[httpx.AsyncClient] = []
 
     @property
     def spent(self) -> float:
@@ -141,8 +145,15 @@ class _Asking:
                 self.store.release()
 
     def taken(self) -> None:
-        """The caller took a reply: there is room for another."""
-        self._tell(lambda: self._room.release())
+        """The caller took a reply: there is room for another. Told by the dozen, since waking the loop costs as much as a reply."""
+        self._taken += 1
+        if self._taken == self.config.concurrency:
+            self._taken = 0
+            self._tell(self._make_room)
+
+    def _make_room(self) -> None:
+        for _ in range(self.config.concurrency):
+            self._room.release()
 
     def stop(self) -> None:
         """Ask no more; what is under way is given up."""
@@ -165,33 +176,34 @@ class _Asking:
         if self.store is not None and config.max_cost is not None:
             day_ago = datetime.now(UTC) - timedelta(days=1)
             self._budget.earlier(self.store.spent(config, day_ago.isoformat(timespec="milliseconds")))
-        self._room = asyncio.Semaphore(4 * config.concurrency)
+        self._room, self._slots = asyncio.Semaphore(4 * config.concurrency), asyncio.Semaphore(config.concurrency)
         self._journal = _Journal(config, self.store)
         self._ready.set()
-        limits = httpx.Limits(max_connections=config.concurrency, max_keepalive_connections=config.concurrency)
-        headers = {"Content-Type": "application/json", "User-Agent": "rag_eval_pipeline"}
-        if isinstance(self._key, str):
-            headers["Authorization"] = f"Bearer {self._key}"
-        async with httpx.AsyncClient(timeout=config.timeout_s, limits=limits, headers=headers) as client:
-            self._client = client
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for _ in range(config.concurrency):
-                        group.create_task(self._place())
-            except BaseExceptionGroup as errors:
-                raise errors.exceptions[0] from None
-            finally:
-                self._journal.close()
+        self._url, self._trust = httpx.URL(f"{config.base_url}/chat/completions"), httpx.create_ssl_context()
+        try:
+            async with asyncio.TaskGroup() as group:
+                # As many again: while replies are written to disk, others are sent.
+                for _ in range(2 * config.concurrency):
+                    group.create_task(self._place())
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            self._journal.close()
+            for client in self._clients:
+                await client.aclose()
 
     async def _place(self) -> None:
         """One place: a request after the other."""
-        while True:
-            await self._room.acquire()
-            request = next(self._requests, None)
-            if request is None:
-                self._room.release()
-                return
+        while (request := await self._next()) is not None:
             self._replies.put(await self._answer(request))
+
+    async def _next(self) -> ChatRequest | None:
+        """The next request, once there is room for its reply; None: there is none."""
+        await self._room.acquire()
+        request = next(self._requests, None)
+        if request is None:
+            self._room.release()
+        return request
 
     async def _answer(self, request: ChatRequest) -> ChatReply:
         name = prompt_hash(self.config, request)
@@ -221,50 +233,56 @@ class _Asking:
             return nothing
         if self._key is None:
             return replace(nothing, status="no_key")
-        if self._stopped is not None:
-            return replace(nothing, status=self._stopped)
-        return await self._asked(request, nothing)
+        async with self._slots:
+            if self._stopped is not None:
+                return replace(nothing, status=self._stopped)
+            reply, written = await self._asked(request, nothing)
+        # Another may begin now. It is sent once its beginning is on disk, and so is this end, which was noted before.
+        if written is not None:
+            await written
+        return reply
 
     # --- tries -------------------------------------------------------------------------------------------------------
 
-    async def _asked(self, request: ChatRequest, nothing: ChatReply) -> ChatReply:
-        """Try until a reply is there, or another try would not help or is not allowed."""
+    async def _asked(self, request: ChatRequest, nothing: ChatReply) -> tuple[ChatReply, Awaitable[int] | None]:
+        """Try until a reply is there, or another try would not help or is not allowed; with what tells that it is on disk."""
         size = _size(request)
         tokens = size / _BYTES_A_TOKEN + self.config.max_tokens
         at_most = self._price(size + _OVERHEAD + 16 * len(request.messages), self.config.max_tokens) or 0.0
         if self.config.tokens_per_minute is not None and tokens > self.config.tokens_per_minute:
-            return replace(nothing, status="too_large")
+            return replace(nothing, status="too_large"), None
         attempts, failures, cost = 0, 0, None
         kind, forms = (request.schema is not None, request.logprobs), _forms(request)
         form, refused = self._known.get(kind, 0), None
         while True:
             if not await self._budget.reserve(at_most):
-                return replace(nothing, status="over_budget", attempts=attempts, cost=cost)
+                return replace(nothing, status="over_budget", attempts=attempts, cost=cost), None
             so_far = replace(nothing, mode=forms[form].mode, attempts=attempts + 1, cost=cost)
-            found, reply = await self._one(request, so_far, forms[form], tokens, at_most)
+            found, reply, written = await self._one(request, so_far, forms[form], tokens, at_most)
             attempts, cost = reply.attempts, reply.cost
             if found.status in KEPT:
                 self._unreached, self._known[kind] = 0, max(form, self._known.get(kind, 0))
-                return reply
+                return reply, written
+            await written
             if found.unsupported:
                 refused = refused or reply
                 if form + 1 < len(forms):
                     form += 1
                     continue
-                return replace(refused, attempts=attempts)
+                return replace(refused, attempts=attempts), None
             if found.last:
                 self._stopped = found.status
             wait = self._wait(found, failures)
             failures += 1
             if not found.again or failures > self.config.retries or wait is None or self._stopped is not None:
                 self._count_unreached(found.status)
-                return reply
+                return reply, None
             await asyncio.sleep(wait)
 
     async def _one(
         self, request: ChatRequest, so_far: ChatReply, form: _Form, tokens: float, at_most: float
-    ) -> tuple[_Try, ChatReply]:
-        """One try, from its turn to its end in the journal."""
+    ) -> tuple[_Try, ChatReply, Awaitable[int]]:
+        """One try, from its turn to its end, which is on disk once the last of what it gives is awaited."""
         name = so_far.prompt_hash
         settled = False
         try:
@@ -282,10 +300,10 @@ class _Asking:
             ended = paid if known or found.billed else 0.0
             ended = 0.0 if self.config.price_in is None else ended
             reply = _with(so_far, found, _sum(so_far.cost, paid))
-            await self._journal.end(try_id, found.status, ended, reply if found.status in KEPT else None)
+            written = self._journal.end(try_id, found.status, ended, reply if found.status in KEPT else None)
             await self._budget.settle(at_most, ended)
             settled = True
-            return found, reply
+            return found, reply, written
         finally:
             if not settled:  # cancelled: what was under way may have been paid
                 self._budget.earlier(at_most)
@@ -313,17 +331,28 @@ class _Asking:
 
     # --- one exchange ------------------------------------------------------------------------------------------------
 
+    def _connected(self) -> httpx.AsyncClient:
+        """A client that nobody uses now. Each has one connection: a shared pool is looked through, whole, for every request."""
+        import httpx
+
+        if self._clients:
+            return self._clients.pop()
+        headers = {"Content-Type": "application/json", "User-Agent": "rag_eval_pipeline"}
+        if isinstance(self._key, str):
+            headers["Authorization"] = f"Bearer {self._key}"
+        limits = httpx.Limits(max_connections=1, max_keepalive_connections=1)
+        return httpx.AsyncClient(timeout=self.config.timeout_s, limits=limits, headers=headers, verify=self._trust)
+
     async def _send(self, sent: Mapping[str, Any], name: str, stream: bool) -> _Try:
         import httpx
 
         began = time.monotonic()
         content = json.dumps(sent, ensure_ascii=False).encode("utf-8", "replace")
         # An endpoint that knows the header charges a request that was cut off and is sent again only once.
-        headers = {"Idempotency-Key": name}
+        headers, client = {"Idempotency-Key": name}, self._connected()
         try:
             async with asyncio.timeout(self.config.timeout_s):
-                url = f"{self.config.base_url}/chat/completions"
-                async with self._client.stream("POST", url, content=content, headers=headers) as response:
+                async with client.stream("POST", self._url, content=content, headers=headers) as response:
                     if response.status_code != httpx.codes.OK:
                         return await _refusal(response)
                     if stream and "event-stream" in response.headers.get("content-type", ""):
@@ -338,6 +367,8 @@ class _Asking:
             return _Try("cut", again=True)
         except _ProtocolError:
             return _Try("bad_response", total_s=time.monotonic() - began)
+        finally:
+            self._clients.append(client)
         return replace(found, total_s=time.monotonic() - began)
 
 
@@ -368,13 +399,12 @@ class _Journal:
         self._thread = ThreadPoolExecutor(1, "replies")
 
     async def begin(self, name: str, at_most: float) -> int:
-        """Note that a try begins; on disk when this returns."""
-        return await self._write(Began(name, _now(), at_most)) if self._store is not None else 0
+        """Note that a try begins; on disk when this returns, as all that was noted before it."""
+        return await self._noted(Began(name, _now(), at_most))
 
-    async def end(self, try_id: int, outcome: str, cost: float | None, reply: ChatReply | None) -> None:
-        """Note how it ended, with its reply; on disk when this returns."""
-        if self._store is not None:
-            await self._write(Ended(try_id, outcome, cost, reply))
+    def end(self, try_id: int, outcome: str, cost: float | None, reply: ChatReply | None) -> Awaitable[int]:
+        """Note how it ended, with its reply; on disk when what this gives was awaited."""
+        return self._noted(Ended(try_id, outcome, cost, reply))
 
     def close(self) -> None:
         """Let the last write end; what came since is written, too."""
@@ -385,12 +415,15 @@ class _Journal:
         if self._store is not None and left:
             self._store.apply(self._config, left)
 
-    async def _write(self, step: Began | Ended) -> int:
+    def _noted(self, step: Began | Ended) -> asyncio.Future[int]:
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if self._store is None:
+            future.set_result(0)
+            return future
         self._steps.append((step, future))
         if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._drain())
-        return await future
+        return future
 
     async def _drain(self) -> None:
         assert self._store is not None

@@ -270,6 +270,28 @@ def preference(forward: Order | None, backward: Order | None) -> Order | None:
 # --- citations and nuggets ---------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Listed:
+    """Judgments of items, in the order in which they were asked; where the reply is none, nothing but its status.
+
+    Attributes:
+        status: `ok`, or a status of the reply.
+        values: one an item; empty where status says why.
+        reasons: the judge's words, one an item.
+    """
+
+    status: str
+    values: tuple[Any, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+def _listed(reply: ChatReply, rubric: Rubric, size: int, field: str) -> Listed:
+    found, status = _items(reply, rubric, size)
+    if found is None:
+        return Listed(status)
+    return Listed(status, tuple(getattr(each, field) for each in found), tuple(each.reason for each in found))
+
+
 def citation_requests(name: str, citations: Sequence[tuple[str, str]]) -> list[tuple[ChatRequest, range]]:
     """Ask of each citation, a claim and the passage that is cited for it, whether the passage supports it."""
     made = []
@@ -282,10 +304,9 @@ def citation_requests(name: str, citations: Sequence[tuple[str, str]]) -> list[t
     return made
 
 
-def citation_support(reply: ChatReply, size: int) -> list[bool | None]:
-    """Whether each supports; None for all where the reply is none."""
-    found, _ = _items(reply, CITATION, size)
-    return [None] * size if found is None else [each.supports for each in found]
+def citation_support(reply: ChatReply, size: int) -> Listed:
+    """Whether each supports: True or False."""
+    return _listed(reply, CITATION, size, "supports")
 
 
 def nugget_requests(name: str, nuggets: Sequence[str], answer: str) -> list[tuple[ChatRequest, range]]:
@@ -298,7 +319,6 @@ def nugget_requests(name: str, nuggets: Sequence[str], answer: str) -> list[tupl
     return made
 
 
-def nugget_assignments(reply: ChatReply, size: int) -> list[str]:
-    """Assignments as `measures.nugget_scores` takes them; `failed` for all where the reply is none."""
-    found, _ = _items(reply, NUGGET, size)
-    return ["failed"] * size if found is None else [each.assignment for each in found]
+def nugget_assignments(reply: ChatReply, size: int) -> Listed:
+    """Assignments as `measures.nugget_scores` takes them."""
+    return _listed(reply, NUGGET, size, "assignment")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import polars as pl
 
 from rag_eval_pipeline.measures.calibration import Bin, reliability_curve
 from rag_eval_pipeline.release.reading import Evaluation
+from rag_eval_pipeline.stages.answering.evidence import deciding
 
 SHOWN = (
     "evidence_availability", "evidence_used", "faithfulness", "unsupported_evidence_absent", "unsupported_evidence_ignored",
@@ -57,6 +59,20 @@ def answered(evaluation: Evaluation) -> Answered | None:
     outcome, curve = _curve(frame)
     quadrants, unknown = _quadrants(frame)
     return Answered(_rows(evaluation), quadrants, unknown, OUTCOMES.get(outcome, outcome), curve)
+
+
+def doubt_of(evaluation: Evaluation) -> str:
+    """What a loss at `answering` is to be marked with; empty where nobody judged it, or one who is calibrated on this corpus."""
+    if not {"claim_verdicts", "judge_calibration"} <= set(evaluation.manifest.tables):
+        return ""
+    known = evaluation.frame("judge_calibration").filter(pl.col("rubric") == "claims")
+    return doubt(evaluation.frame("claim_verdicts"), dict(known.select("judge", "calibrated").iter_rows()))
+
+
+def doubt(verdicts: pl.DataFrame, calibrated: Mapping[str, bool]) -> str:
+    """The same from `claim_verdicts` and verifier -> whether it is calibrated: the verifier says on what claims stand."""
+    name = deciding(verdicts["verifier"].unique())
+    return "" if name is None or calibrated.get(name, False) else f"{name}, uncalibrated"
 
 
 def _rows(evaluation: Evaluation) -> list[dict[str, Any]]:

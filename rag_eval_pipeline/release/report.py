@@ -29,7 +29,7 @@ from rag_eval_pipeline.attribution.regressions import version_diff
 from rag_eval_pipeline.attribution.story import why
 from rag_eval_pipeline.corpus.faults import CorpusError
 from rag_eval_pipeline.release import gating
-from rag_eval_pipeline.release.answered import Answered, answered
+from rag_eval_pipeline.release.answered import Answered, answered, doubt_of
 from rag_eval_pipeline.release.comparing import baseline
 from rag_eval_pipeline.release.evaluated import MEASURED
 from rag_eval_pipeline.release.judges import judges_of, pictures_of
@@ -148,14 +148,14 @@ def _content(evaluation: Evaluation) -> dict[str, Any]:
     told = [stories.of(query) for query in sorted(wanted, key=order.__getitem__)]
     causes = _causes(lost)
     repairs = repairs_of(evaluation, retriever, k)
-    told_answers = answered(evaluation)
+    told_answers, doubt = answered(evaluation), doubt_of(evaluation)
     shown = {
         **headline(evaluation),
         "key": manifest.key,
         "evaluation_id": manifest.evaluation_id,
         "started": manifest.started,
         "source_text": bool(manifest.config.get("publish", {}).get("source_text")),
-        "waterfall": [row | {"causes": causes.get(row["stage"], []), "repair": _repair_cells(repairs.get(row["stage"]))} for row in waterfall if row["stage"] != "unanchored" or row["lost_units"]],
+        "waterfall": [row | {"causes": causes.get(row["stage"], []), "doubt": doubt if row["stage"] == "answering" else "", "repair": _repair_cells(repairs.get(row["stage"]))} for row in waterfall if row["stage"] != "unanchored" or row["lost_units"]],
         "repaired": bool(repairs),
         "beside": [_repair_cells(row) | {"stage": name} for name, row in repairs.items() if row["kind"] != "stage"],
         "degraded": _degraded(evaluation, retriever),

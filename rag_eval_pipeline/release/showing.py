@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from rag_eval_pipeline.attribution.story import introduction
+from rag_eval_pipeline.release.answered import doubt_of
 from rag_eval_pipeline.release.reading import Evaluation
 from rag_eval_pipeline.release.stories import Excerpt, Part, QueryPage, UnitPage
 from rag_eval_pipeline.text.offsets import OffsetMap
@@ -20,15 +21,21 @@ LAYERS = {"parsed": 0, "cleaned": 1, "masked": 2}
 
 
 def waterfall_rows(evaluation: Evaluation, retriever: str, k: int) -> dict[str, str]:
-    """Stage → bar, recall still possible after it, and what it lost; `served` last."""
+    """Stage → bar, recall still possible after it, what it lost, and a mark where a verifier that is not calibrated said so.
+
+    `served` is last.
+    """
     frame = evaluation.frame("loss_waterfall").filter(
         (pl.col("retriever") == retriever) & (pl.col("k") == k) & (pl.col("slice_name") == "all")
     )
     rows: dict[str, str] = {}
-    recall, units, queries = 0.0, 0, 0
+    recall, units, queries, doubt = 0.0, 0, 0, doubt_of(evaluation)
     for row in frame.sort("position").iter_rows(named=True):
         lost = f"−{row['lost_recall']:.3f} ({row['lost_units']})" if row["lost_units"] else ""
-        rows[row["stage"]] = f"{_bar(row['ceiling_after'])} {row['ceiling_after']:.3f} {lost}".rstrip()
+        mark = f"({doubt})" if row["stage"] == "answering" and doubt else ""
+        rows[row["stage"]] = " ".join(
+            part for part in (_bar(row["ceiling_after"]), f"{row['ceiling_after']:.3f}", lost, mark) if part
+        )
         recall, units, queries = row["recall"], row["n_units"], row["n_queries"]
     rows["served"] = f"{_bar(recall)} {recall:.3f} evidence recall, {units} units of {queries} queries"
     return rows

@@ -19,7 +19,8 @@ class Stage:
         phase: ingest | prepare | index | retrieve | answer.
         description: what it does, for people.
         reads: tables of earlier stages.
-        inputs: outside inputs: `files`, `queries`, `principals`, `output:<name>` (a file of outputs/).
+        inputs: outside inputs: `files`, `queries`, `principals`, `output:<name>` (a file of outputs/), `nuggets` (the text of gold
+            claims, there only where the judge is to look for them).
             `queries.<column>` names one column, so that other columns don't change this stage's identity.
         writes: tables, the first one being the main one.
         measures: tables that `quality.measure` reads (reads and writes are given to it in any case).

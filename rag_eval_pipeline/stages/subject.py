@@ -22,6 +22,8 @@ from rag_eval_pipeline.engine.kills import reached
 from rag_eval_pipeline.engine.limits import Limits
 from rag_eval_pipeline.engine.plugins import is_import_path
 from rag_eval_pipeline.judging.calibration import calibrated, labelled
+from rag_eval_pipeline.stages.candidates import settings_of
+from rag_eval_pipeline.stages.comparison import Asked
 from rag_eval_pipeline.stages.graph import BY_NAME, PRODUCER, STAGES, configure, identity, inputs_of
 from rag_eval_pipeline.stages.rules import check_rules, warn_of_empty_slices
 from rag_eval_pipeline.stages.stage import Stage
@@ -192,38 +194,37 @@ class Subject:
         """Stage -> what is to be compared with what it is configured to do."""
         return {stage: self.configs[stage].candidates for stage in COMPARING}
 
-    def asked(self, stage: str) -> list[Any]:
-        """The candidates of a stage as they are to be run, as its `comparison.Asked`.
+    def asked(self, stage: str) -> list[Asked[Any, Any]]:
+        """The candidates of a stage as they are to be run.
 
         Each has the memo of a pipeline with its settings: what was compared is not computed again once it is chosen.
 
         Raises:
             ValueError: a candidate's package or OCR engine is not installed.
         """
-        door, found = BY_NAME[stage].door, []
+        found = []
         for candidate in self.configs[stage].candidates:
-            config = door("comparison", "settings_of")(self.configs[stage], candidate)
+            config = settings_of(self.configs[stage], candidate)
             fingerprints = {**self.fingerprints, stage: self._fingerprint_of(stage, candidate)}
-            output = self.version.outputs.get(door("comparison", "output_of")(candidate) or "")
+            output = self.version.outputs.get(candidate.output or "")
             runtime = replace(self.runtime(), fingerprints=fingerprints)
-            found.append(door("comparison", "Asked")(candidate, config, runtime, output))
+            found.append(Asked(candidate, config, runtime, output))
         return found
 
     def _fingerprint_of(self, stage: str, candidate: Any) -> str:
-        config = BY_NAME[stage].door("comparison", "settings_of")(self.configs[stage], candidate)
-        return digest(self._decides(BY_NAME[stage], config))
+        return digest(self._decides(BY_NAME[stage], settings_of(self.configs[stage], candidate)))
 
     def _hash_of(self, stage: str, candidate: Any) -> str | None:
         """Of the rows that it imports."""
-        return self._input_hash(f"output:{BY_NAME[stage].door('comparison', 'output_of')(candidate)}")
+        return self._input_hash(f"output:{candidate.output}")
 
     def _check_candidates(self) -> None:
         """Refuse candidates whose package is not installed, or whose output is absent, before anything runs."""
         faults = Faults()
         for stage, candidates in self._candidates.items():
-            door, place = BY_NAME[stage].door, ("pipeline", stage, "candidates")
+            place = ("pipeline", stage, "candidates")
             for candidate in candidates:
-                output = door("comparison", "output_of")(candidate)
+                output = candidate.output
                 if output is not None and output not in self.version.outputs:
                     told = f"{candidate.name}, an import of outputs/{output}.jsonl, which is absent"
                     faults.add(
@@ -231,7 +232,7 @@ class Subject:
                     )
                     continue
                 try:
-                    identity(BY_NAME[stage], door("comparison", "settings_of")(self.configs[stage], candidate))
+                    identity(BY_NAME[stage], settings_of(self.configs[stage], candidate))
                 except ValueError as error:
                     faults.add(
                         *self.version.marks.at(place), ".".join(place), candidate.name, "one that runs here", str(error)
@@ -282,9 +283,15 @@ class Subject:
         return self._frames[name]
 
     def outside(self) -> dict[str, pl.DataFrame]:
-        """Inputs that no stage makes: files, queries, principals and the user's own outputs."""
+        """Inputs that no stage makes: files, queries, principals and the user's own outputs.
+
+        Gold claims are among them only where corpus.yaml has a judge look for them: then, and only then, their text is part of
+        the judging stage's identity.
+        """
         gold = self.version.gold
         named = {f"output:{name}": frame for name, frame in self.version.outputs.items()}
+        if self.configs["judging"].reads_gold_claims:
+            named["nuggets"] = gold.claims.select("query_id", "claim_id", "text")
         return {"files": self.version.files, "queries": gold.queries, "principals": gold.principals, **named}
 
     def run(self, stage: Stage) -> tuple[list[Stored], bool, Runtime]:
@@ -318,11 +325,11 @@ class Subject:
         frames |= {name: extra[name] if name in extra else self.frame(name) for name in stage.measures}
         gold, settings = self.version.gold, self.version.settings
         rows = stage.door("quality", "measure")(frames, gold, self.configs[stage.name], settings)
-        rows = labelled(rows, lambda: self._calibrated)
+        rows = labelled(rows, lambda: self.calibrated_judges)
         return self.identified(stage.name, rows)
 
     @cached_property
-    def _calibrated(self) -> dict[str, bool]:
+    def calibrated_judges(self) -> dict[str, bool]:
         """Verifier or judge -> whether it is calibrated on this corpus."""
         frames = {name: self.frame(name) for name in ("answers", "answer_claims", "claim_verdicts", "judge_evals")}
         return calibrated(frames, self.version.gold.queries, self.version.gold.verdicts)

@@ -255,3 +255,18 @@ def test_an_edit_of_code_changes_what_hangs_on_it_and_nothing_else(home, edited)
     done = {name for name, did in helped["did"].items() if did == "computed"} & {stage.name for stage in STAGES}
     assert done == BELOW_CHUNKING
     assert helped["hashes"]["chunks"] == before.hashes["chunks"], "the edit does nothing, so the rows are the same"
+
+
+def test_gold_claims_are_part_of_the_judging_stages_identity_only_where_a_judge_looks_for_them(home):
+    judge = {"base_url": "http://localhost:1/v1", "model": "m"}
+    for corpus, rubrics in (("plain", ["answer"]), ("looking", ["answer", "nugget"])):
+        section = {"judge": judge, "rubrics": rubrics}
+        write_corpus(home.corpora, corpus, documents=2, pipeline={**QUICK, "judging": section})
+        file, found = home.corpora / corpus / "gold" / "claims.jsonl", []
+        for text, vital in (("It is 3 EUR.", True), ("It is 3 EUR.", False), ("It is 9 EUR.", True)):
+            write_jsonl(file, [{"query_id": "q0", "claim_id": "n1", "text": text, "vital": vital}])
+            subject = Subject.open(home, f"{corpus}@v1")
+            found.append({**subject.ids, "evaluation": subject.evaluation_id})
+            assert ("nuggets" in subject.outside()) == (corpus == "looking")
+        moved = [{name for name in found[0] if row[name] != found[0][name]} for row in found]
+        assert moved == [set(), {"evaluation"}, {"evaluation", *(["judging"] if corpus == "looking" else [])}]

@@ -89,6 +89,24 @@ def test_figures_carry_the_mark_until_people_labelled_enough(judged):
     assert not first.frame("judge_calibration")["calibrated"].any()
 
 
+def test_losses_at_answering_carry_the_mark_wherever_the_waterfall_is_shown(judged):
+    from rag_eval_pipeline.orchestration.metadata import waterfall_metadata
+    from rag_eval_pipeline.release.reading import Evaluation
+    from rag_eval_pipeline.release.report import html_report, served
+    from rag_eval_pipeline.release.showing import waterfall_rows
+
+    home, first, second, *_ = judged
+    for run, marked in ((first, True), (second, False)):
+        evaluation = Evaluation(home, run.manifest)
+        rows = waterfall_rows(evaluation, *served(evaluation))
+        assert [stage for stage, text in rows.items() if "uncalibrated" in text] == ["answering"] * marked
+        page = html_report(evaluation)
+        assert ("as told by lexical, uncalibrated" in page) == marked
+        assert ("of the recall (lexical, uncalibrated)" in page) == marked
+        losses = waterfall_metadata(run.frame("loss_waterfall"), run.subject)["losses"].md_str
+        assert ("lexical, uncalibrated" in losses) == marked
+
+
 def test_the_gate_refuses_an_uncalibrated_judge_unless_told_otherwise(judged):
     home, first, *_ = judged
     name = first.manifest.evaluation_id

@@ -7,7 +7,7 @@ the tables. Support and citations of one answer: `supporting`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import polars as pl
@@ -15,6 +15,7 @@ import polars as pl
 from rag_eval_pipeline.corpus.gold import Gold
 from rag_eval_pipeline.corpus.settings import Settings
 from rag_eval_pipeline.judging.lexical import LexicalVerifier
+from rag_eval_pipeline.judging.rubrics import CITATION, NUGGET
 from rag_eval_pipeline.judging.verifiers import Passage
 from rag_eval_pipeline.measures.agreement import self_consistency
 from rag_eval_pipeline.measures.answers import nugget_scores
@@ -32,6 +33,7 @@ from rag_eval_pipeline.measures.metric import Metric, Unmeasured
 from rag_eval_pipeline.measures.refusing import why_refuse
 from rag_eval_pipeline.measures.shares import Share
 from rag_eval_pipeline.stages.answering.evidence import deciding
+from rag_eval_pipeline.stages.answering.opinions import assignments, judge_of, judged_citations
 from rag_eval_pipeline.stages.answering.supporting import (
     citation_facts,
     figure,
@@ -98,7 +100,8 @@ def measure(
         return measurements([])
     found = list(views(frames, gold, settings))
     verifiers = _verifiers(frames, settings)
-    rows = [row for view in found for row in _of_answer(view, verifiers)]
+    judges = {rubric.name: judge_of(settings, rubric) for rubric in (CITATION, NUGGET)}
+    rows = [row for view in found for row in _of_answer(view, verifiers, judges)]
     rows += _listed(found, frames, settings)
     rows += _calibrated(found, rows, verifiers)
     return measurements(rows)
@@ -115,15 +118,19 @@ def _verifiers(frames: Mapping[str, pl.DataFrame], settings: Settings) -> list[s
     return sorted(section.get("verifiers", ["lexical"])) if isinstance(section, Mapping) else []
 
 
-def _of_answer(view: View, verifiers: Sequence[str]) -> Iterator[Row]:
+def _of_answer(view: View, verifiers: Sequence[str], judges: Mapping[str, str | None]) -> Iterator[Row]:
     yield _availability(view, view.given_ids)
     chosen = deciding(verifiers)
     yield figure(view, "evidence_used", "evidence", partial(_used, view), params={"verifier": chosen} if chosen else {})
     for verifier in verifiers:
         yield from verified(view, verifier)
+    if (judge := judges[CITATION.name]) is not None:
+        yield from judged_citations(view, judge)
     yield from citation_facts(view)
     yield unseen_flag(view)
-    yield from _nuggets(view)
+    yield from _nuggets(view, partial(_lexical, view), {"assigner": verifier_name()})
+    if (judge := judges[NUGGET.name]) is not None:
+        yield from _nuggets(view, partial(assignments, view, judge), {"judge": judge, "rubric": NUGGET.id})
     yield from _against_gold(view)
     yield from _refusals(view)
     yield figure(view, "self_consistency", "query", partial(_consistency, view))
@@ -182,35 +189,41 @@ def _used(view: View) -> tuple[float, float]:
 # --- against gold -----------------------------------------------------------------------------------------------------
 
 
-def _nuggets(view: View) -> Iterator[Row]:
-    """Gold claims looked for in the answer by the lexical verifier."""
+def _nuggets(view: View, assigned: Callable[[], Sequence[str]], params: Mapping[str, str]) -> Iterator[Row]:
+    """Gold claims looked for in the answer. What was not said holds none of them, whoever looks."""
+    said = view.state == "answered" and has_text(view.said)
 
     def share(part: str) -> Share:
         if not view.nuggets:
             raise Unmeasured("no_gold")
-        told = [Passage("answer", view.said, view.language)] if view.state == "answered" and has_text(view.said) else []
-        verifier = LexicalVerifier(view.language)
+        found = assigned() if said else ["not_support"] * len(view.nuggets)
         scores = nugget_scores(
-            {"vital": nugget["vital"], "assignment": _assigned(verifier, nugget, told)} for nugget in view.nuggets
+            {"vital": nugget["vital"], "assignment": each} for nugget, each in zip(view.nuggets, found, strict=True)
         )
-        found: Share = getattr(scores, part)
-        return found
+        chosen: Share = getattr(scores, part)
+        return chosen
 
     status = "scored" if view.state == "answered" else view.state
     for metric, part in (("nugget_vital", "vital"), ("nugget_all", "all")):
-        yield figure(view, metric, "claim", partial(share, part), status=status, params={"assigner": verifier_name()})
+        yield figure(view, metric, "claim", partial(share, part), status=status, params=dict(params))
 
 
 def verifier_name() -> str:
-    """Who assigns nuggets."""
+    """Who assigns nuggets where no judge does."""
     return LexicalVerifier.name
 
 
-def _assigned(verifier: LexicalVerifier, nugget: Row, told: list[Passage]) -> str:
-    if not told or not has_text(nugget["text"]):
-        return "not_support"
-    verdict = verifier.verify([Claim(nugget["claim_id"], nugget["text"])], told)[0]
-    return "support" if verdict.label == "supported" else "not_support"
+def _lexical(view: View) -> list[str]:
+    """Assignments of the lexical verifier: support or not."""
+    verifier, told = LexicalVerifier(view.language), [Passage("answer", view.said, view.language)]
+
+    def assigned(nugget: Row) -> str:
+        if not has_text(nugget["text"]):
+            return "not_support"
+        verdict = verifier.verify([Claim(nugget["claim_id"], nugget["text"])], told)[0]
+        return "support" if verdict.label == "supported" else "not_support"
+
+    return [assigned(nugget) for nugget in view.nuggets]
 
 
 def articles(language: str | None) -> str:

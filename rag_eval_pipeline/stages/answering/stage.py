@@ -12,5 +12,5 @@ STAGE = Stage(
     writes=(Answers, AnswerClaims, AnswerCitations),
     libraries=("PyStemmer", "bm25s", "regex"),
     expects=("prepared_queries", "query_id"),
-    measures=("evidence_units", "evidence_pieces", "ranked_runs", "claim_verdicts"),
+    measures=("evidence_units", "evidence_pieces", "ranked_runs", "claim_verdicts", "judge_evals"),
 )

@@ -6,6 +6,7 @@ Here: verdicts and citations of one answer as figures. Not here: who judges (the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from rag_eval_pipeline.measures.answers import (
@@ -23,6 +24,8 @@ from rag_eval_pipeline.text.names import names
 from rag_eval_pipeline.warehouse.measurement import measurement
 
 Figure = float | Share | tuple[float, float]
+Support = Callable[[str], list[str] | None]
+"""Claim id -> ids that support it; None where nobody said which."""
 
 
 def figure(view: View, metric: str, unit: str, compute: Callable[[], Figure], **fields: Any) -> Row:
@@ -93,23 +96,24 @@ def verified(view: View, verifier: str) -> Iterator[Row]:
 
 
 def _cited(view: View, verifier: str) -> Iterator[Row]:
-    params = {"verifier": verifier}
-
-    def scores(part: str) -> Callable[[], Share]:
-        def share() -> Share:
-            must_assert(view)
-            claims, whole = citing(view, verifier)
-            given = {*view.passages, *(_name(row) for row in view.citations if row["status"] == "resolved")}
-            found: Share = getattr(citation_scores(claims, given, whole), part)
-            return found
-
-        return share
-
-    yield figure(view, "citation_precision", "citation", scores("precision"), params=params)
-    yield figure(view, "citation_recall", "claim", scores("recall"), params=params)
+    yield from cited(view, partial(_support, view, verifier), {"verifier": verifier})
 
 
-def citing(view: View, verifier: str) -> tuple[list[dict[str, Any]], list[str] | None]:
+def cited(view: View, support: Support, params: Mapping[str, str]) -> Iterator[Row]:
+    """Precision and recall of an answer's citations, as somebody says what supports its claims."""
+
+    def scores(part: str) -> Share:
+        must_assert(view)
+        claims, whole = citing(view, support)
+        given = {*view.passages, *(_name(row) for row in view.citations if row["status"] == "resolved")}
+        found: Share = getattr(citation_scores(claims, given, whole), part)
+        return found
+
+    yield figure(view, "citation_precision", "citation", partial(scores, "precision"), params=dict(params))
+    yield figure(view, "citation_recall", "claim", partial(scores, "recall"), params=dict(params))
+
+
+def citing(view: View, support: Support) -> tuple[list[dict[str, Any]], list[str] | None]:
     """Claims with what they cite and what supports them, and what the answer cites as a whole where no claim cites.
 
     Where some claims cite and the answer as a whole does too, a citation of the whole belongs to the claims that it supports; one
@@ -119,8 +123,7 @@ def citing(view: View, verifier: str) -> tuple[list[dict[str, Any]], list[str] |
     for row in view.citations:
         own.setdefault(row["claim_id"], []).append(_name(row))
     claims: list[dict[str, Any]] = [
-        {"cites": own.get(c["claim_id"], []), "supported_by": _support(view, verifier, c["claim_id"])}
-        for c in view.claims
+        {"cites": own.get(c["claim_id"], []), "supported_by": support(c["claim_id"])} for c in view.claims
     ]
     whole = own.get(None, [])
     if not any(claim["cites"] for claim in claims):
@@ -147,21 +150,24 @@ def _name(citation: Row) -> str:
 
 
 def _support(view: View, verifier: str, claim_id: str) -> list[str] | None:
-    """Ids that support a claim; None where nobody said which."""
+    """Ids that support a claim by its verdict; None where nobody said which."""
     verdict = view.verdicts.get(verifier, {}).get(claim_id)
     if verdict is None or verdict["label"] is None:
         return None
     if verdict["label"] != "supported":
         return []
     passages = [str(each) for each in verdict["passages"] or ()]
-    if not passages:
-        return None
+    return named(view, passages) if passages else None
+
+
+def named(view: View, places: Sequence[str]) -> list[str]:
+    """Places in the context as ids of citations: beside them the documents that were cited as such and have one of them."""
     documents = [
         _name(row)
         for row in view.citations
-        if row["kind"] == "document" and {str(each) for each in row["passages"]} & set(passages)
+        if row["kind"] == "document" and {str(each) for each in row["passages"]} & set(places)
     ]
-    return [*passages, *documents]
+    return [*places, *documents]
 
 
 def citation_facts(view: View) -> Iterator[Row]:

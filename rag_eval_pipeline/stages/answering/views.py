@@ -41,6 +41,7 @@ class View:
         claims: its claims.
         citations: its citations.
         verdicts: verifier -> claim id -> verdict.
+        opinions: (judge, rubric) -> the row of `judge_evals`.
         passages: place in the context -> text.
         chunks: chunks of the context.
         documents: documents of the context.
@@ -61,6 +62,7 @@ class View:
     claims: Sequence[Row]
     citations: Sequence[Row]
     verdicts: Mapping[str, Mapping[str, Row]]
+    opinions: Mapping[tuple[str, str], Row]
     passages: Mapping[str, str]
     chunks: frozenset[str]
     documents: frozenset[str]
@@ -102,7 +104,9 @@ def views(frames: Frames, gold: Gold, settings: Settings) -> Iterator[View]:
     answers = _grouped(frames["answers"].sort("query_id", "sample"), "query_id")
     claims = _grouped(frames["answer_claims"].sort("answer_id", "position"), "answer_id")
     citations = _grouped(frames["answer_citations"].sort("answer_id", "position"), "answer_id")
-    verdicts = _grouped(frames.get("claim_verdicts", pl.DataFrame(schema={"answer_id": pl.String})), "answer_id")
+    nobody = pl.DataFrame(schema={"answer_id": pl.String})
+    verdicts = _grouped(frames.get("claim_verdicts", nobody), "answer_id")
+    opinions = _grouped(frames.get("judge_evals", nobody), "answer_id")
     context = _grouped(
         supplied(frames["contexts"].join(queries, on="query_id", how="semi"), frames["chunks"]), "query_id"
     )
@@ -122,6 +126,7 @@ def views(frames: Frames, gold: Gold, settings: Settings) -> Iterator[View]:
             query_id, row["text"], language, row["answerable"], _state(answer), answer,
             without_marks(answer["answer"], documents | chunks) if answer else "", samples,
             claims.get(answer_id, []), citations.get(answer_id, []), _by_verifier(verdicts.get(answer_id, [])),
+            {(row["judge"], row["rubric"]): row for row in opinions.get(answer_id, [])},
             {str(piece["position"]): piece["text"] for piece in given}, chunks, documents,
             units.get(query_id, []), states[query_id], nuggets.get(query_id, []), right.get(query_id, []),
             frozenset(held) | chunks | documents,

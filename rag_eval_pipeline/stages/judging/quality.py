@@ -14,7 +14,7 @@ import polars as pl
 
 from rag_eval_pipeline.corpus.gold import Gold
 from rag_eval_pipeline.corpus.settings import Settings
-from rag_eval_pipeline.judging.calibration import Item, agreed, answer_items, claim_items
+from rag_eval_pipeline.judging.calibration import ITEMISED, Item, agreed, answer_items, claim_items
 from rag_eval_pipeline.judging.rubrics import ANSWER, BEST
 from rag_eval_pipeline.measures.agreement import length_controlled
 from rag_eval_pipeline.measures.metric import Metric, Unmeasured
@@ -71,9 +71,9 @@ def measure(frames: Mapping[str, pl.DataFrame], gold: Gold, config: JudgingConfi
         rows.append(_powered(items, settings.evaluate.split, params))
     evals = _by_query(frames["judge_evals"], frames)
     for (judge, rubric), items in answer_items(frames, gold.queries, gold.verdicts).items():
-        params = {"judge": judge, "rubric": rubric}
         if rubric == ANSWER.id:
-            rows += _against_people(items, queries, params, "answer")
+            rows += _against_people(items, queries, {"judge": judge, "rubric": rubric}, "answer")
+    for judge, rubric in sorted({(judge, rubric) for _, judge, rubric in evals}):
         rows += _opinions(evals, queries, judge, rubric)
     if config.judge is not None:
         rows += _shaken(frames["judge_probes"], queries)
@@ -164,7 +164,9 @@ def _opinions(
     evals: Mapping[tuple[str, str, str], dict[str, Any]], queries: Sequence[str], judge: str, rubric: str
 ) -> Iterator[dict[str, Any]]:
     params = {"judge": judge, "rubric": rubric}
-    columns = {"judge_unsatisfactory": "is_unsatisfactory", "judge_cost": "cost"}
+    columns = {"judge_cost": "cost"}
+    if rubric not in ITEMISED:
+        columns |= {"judge_unsatisfactory": "is_unsatisfactory"}
     if rubric == ANSWER.id:
         columns |= {"judge_score": "score", "judge_weighted_score": "weighted_score"}
     for query in queries:

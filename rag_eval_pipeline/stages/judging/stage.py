@@ -7,7 +7,8 @@ STAGE = Stage(
     name="judging",
     phase="answer",
     description="Says of each claim whether the context supports it, and lets a judge rate answers where one is configured.",
-    reads=("answers", "answer_claims", "contexts", "chunks", "prepared_queries"),
+    reads=("answers", "answer_claims", "answer_citations", "contexts", "chunks", "prepared_queries"),
+    inputs=("nuggets",),
     writes=(ClaimVerdicts, JudgeEvals, JudgeProbes),
     libraries=("sentence-transformers", "torch"),
 )

@@ -24,11 +24,15 @@ class JudgeEvals(Table):
     query_id = string("Query")
     score = integer("0 (useless) to 5 (nothing to add); NULL where status says why", null=True)
     weighted_score = number("Mean of the ratings by their probabilities, where the endpoint gives them", null=True)
-    reason = string("The judge's words", privacy="masked", null=True)
+    reason = string("The judge's words; a line an item", privacy="masked", null=True)
     is_unsatisfactory = boolean("Whether the answer fails", null=True)
     failure_code = string("Why it fails; NULL where it does not", null=True)
+    items = string(
+        "Rubrics citation and nugget: a JSON list of [claim, place in the context, supports] or [gold claim, assignment]",
+        null=True,
+    )
     status = string("ok, or why there is no judgment: over_budget, timeout, schema_violation, inconsistent …")
-    prompt_hash = string("Under which the reply is stored")
+    prompt_hash = string("Under which the reply is stored; of several prompts the first")
     model = string("As the endpoint names it", null=True)
     input_tokens = integer("Tokens read", unit="tokens", null=True)
     output_tokens = integer("Tokens written", unit="tokens", null=True)

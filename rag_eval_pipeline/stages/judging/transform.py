@@ -1,7 +1,8 @@
 """What the judging room does: verdicts on every claim by each verifier, and judgments of answers where a judge is configured.
 
 Here: which answers are judged by whom, and what is computed or asked once. Not here: verifiers, rubrics and the wire (`judging`), what
-verdicts add up to (the answering room's quality), how far a judge agrees with people (`quality`, `calibrating`): no label is seen here.
+verdicts add up to (the answering room's quality), how far a judge agrees with people (`quality`, `calibrating`). No label is seen here
+but the text of gold claims, and that only where corpus.yaml asks a judge to look for them (rubric `nugget`).
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ from rag_eval_pipeline.judging.llm import (
 )
 from rag_eval_pipeline.judging.pairs import CrossEncoderVerifier, missing
 from rag_eval_pipeline.judging.replies import ReplyStore
-from rag_eval_pipeline.judging.rubrics import ANSWER, BEST, REFUSAL, WORST
-from rag_eval_pipeline.judging.supplied import passages, supplied
+from rag_eval_pipeline.judging.rubrics import ANSWER, BEST, RUBRICS, WORST
 from rag_eval_pipeline.judging.verifiers import JUDGE_ERROR, Passage, Verdict, Verifier, ask
+from rag_eval_pipeline.stages.judging.items import ITEMISED, ItemPrompt, item_prompts, merged
+from rag_eval_pipeline.stages.judging.judged import Frames, Judged, answers_of
 from rag_eval_pipeline.stages.judging.tables import ClaimVerdicts, JudgeEvals, JudgeProbes
 from rag_eval_pipeline.text.claims import Claim, has_text
 from rag_eval_pipeline.warehouse.config import Switch
@@ -44,14 +46,12 @@ from rag_eval_pipeline.warehouse.memo import digest
 from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline.warehouse.table import conform
 
-Frames = Mapping[str, pl.DataFrame]
 Rows = list[dict[str, Any]]
 STAGE = "judging"
 BATCH = 1024
 """Answers verified at a time; their rows are columns before the next ones are made."""
-QUERIES = 512
-"""Queries whose contexts are put together at a time."""
 Named = Literal["lexical", "nli", "hhem", "llm"]
+Asked = Literal["answer", "refusal", "citation", "nugget"]
 
 
 class JudgingConfig(BaseModel):
@@ -66,9 +66,7 @@ class JudgingConfig(BaseModel):
     judge: EndpointConfig | None = Field(
         None, description="An endpoint that rates answers, and claims where `llm` is a verifier"
     )
-    rubrics: tuple[Literal["answer", "refusal"], ...] = Field(
-        ("answer",), description="What the judge is asked of each answer"
-    )
+    rubrics: tuple[Asked, ...] = Field(("answer",), description="What the judge is asked of each answer")
     weighted: Switch = Field(False, description="Ask for probabilities of ratings, too (G-Eval)")
     probes: int = Field(20, ge=0, description="Answers whose judgment is shaken on purpose; 0: none")
     replay: Switch = Field(False, description="Take stored replies alone and ask nobody")
@@ -79,15 +77,24 @@ class JudgingConfig(BaseModel):
     def _usable(self) -> JudgingConfig:
         if len(set(self.verifiers)) < len(self.verifiers):
             raise ValueError("verifiers: name each once")
+        if len(set(self.rubrics)) < len(self.rubrics):
+            raise ValueError("rubrics: name each once")
         for kind in ("nli", "hhem"):
             folder = getattr(self, kind)
             if kind in self.verifiers and folder is None:
                 raise ValueError(f"verifier {kind} needs its model: set `{kind}` to the folder of a cross-encoder")
             if kind in self.verifiers and (why := missing(Path(folder))):
                 raise ValueError(f"verifier {kind}: {why}")
-        if "llm" in self.verifiers and self.judge is None:
-            raise ValueError("verifier llm needs `judge`: {base_url: …, model: …}; the key stands in the environment")
+        asked = ["verifier llm"] if "llm" in self.verifiers else []
+        asked += [f"rubric {name}" for name in self.rubrics if name != "answer"]
+        if asked and self.judge is None:
+            raise ValueError(f"{asked[0]} needs `judge`: {{base_url: …, model: …}}; the key stands in the environment")
         return self
+
+    @property
+    def reads_gold_claims(self) -> bool:
+        """Whether the judge is shown gold claims: only where corpus.yaml asks for the rubric `nugget`."""
+        return self.judge is not None and "nugget" in self.rubrics
 
 
 CONFIG = JudgingConfig
@@ -109,20 +116,6 @@ def _checksum(folder: str) -> str:
     return total.hexdigest()[:16]
 
 
-@dataclass(frozen=True)
-class Judged:
-    """An answer with all that a judge may see of it."""
-
-    answer_id: str
-    query_id: str
-    sample: int
-    question: str
-    language: str | None
-    answer: str
-    claims: tuple[Claim, ...]
-    passages: tuple[Passage, ...]
-
-
 def run(frames: Frames, config: JudgingConfig, runtime: Runtime) -> dict[str, pl.DataFrame]:
     """Verdicts, judgments and probes. A judgment that failed has a row with a status."""
     made: dict[str, list[pl.DataFrame]] = {name: [] for name in ("claim_verdicts", "judge_evals", "judge_probes")}
@@ -133,36 +126,10 @@ def run(frames: Frames, config: JudgingConfig, runtime: Runtime) -> dict[str, pl
         if "llm" in config.verifiers:
             made["claim_verdicts"].append(conform(ClaimVerdicts, judge.verdicts(frames)))
         evals = judge.evals(frames)
-        made["judge_evals"].append(conform(JudgeEvals, evals))
+        made["judge_evals"].append(conform(JudgeEvals, [*evals, *judge.listed(frames)]))
         made["judge_probes"].append(conform(JudgeProbes, judge.probes(frames, evals)))
     tables = {"claim_verdicts": ClaimVerdicts, "judge_evals": JudgeEvals, "judge_probes": JudgeProbes}
     return {name: conform(schema, pl.concat([conform(schema, []), *made[name]])) for name, schema in tables.items()}
-
-
-def answers_of(frames: Frames) -> Iterator[Judged]:
-    """Answers that say something, by query and sample; texts of a few hundred queries at a time."""
-    said = frames["answers"].filter(pl.col("outcome").is_not_null()).sort("query_id", "sample", "answer_id")
-    questions = {
-        row[0]: row[1:] for row in frames["prepared_queries"].select("query_id", "text", "language").iter_rows()
-    }
-    queries = said.select("query_id").unique(maintain_order=True)
-    for chosen in queries.iter_slices(QUERIES):
-        context = frames["contexts"].join(chosen, on="query_id", how="semi")
-        chunks = frames["chunks"].join(context, on="chunk_id", how="semi")
-        given = dict(passages(supplied(context, chunks)))
-        mine = said.join(chosen, on="query_id", how="semi", maintain_order="left")
-        claims: dict[str, list[Claim]] = {}
-        listed = frames["answer_claims"].join(mine, on="answer_id", how="semi").sort("answer_id", "position")
-        for answer_id, claim_id, text in listed.select("answer_id", "claim_id", "text").iter_rows():
-            claims.setdefault(answer_id, []).append(Claim(claim_id, text))
-        for answer_id, query_id, sample, text, language in mine.select(
-            "answer_id", "query_id", "sample", "answer", "language"
-        ).iter_rows():
-            question, asked_in = questions.get(query_id, ("", None))
-            yield Judged(
-                answer_id, query_id, sample, question, language or asked_in, text,
-                tuple(claims.get(answer_id, ())), tuple(given.get(query_id, ())),
-            )  # fmt: skip
 
 
 # --- verifiers of this machine -----------------------------------------------------------------------------------------
@@ -276,22 +243,44 @@ class _Judge:
         return rows
 
     def evals(self, frames: Frames) -> Rows:
-        """Judgments of all answers by each rubric."""
-        waiting: dict[str, tuple[str, str, str]] = {}
+        """Judgments of all answers by each rubric of the whole answer."""
+        waiting: dict[str, tuple[Judged, str]] = {}
 
         def requests() -> Iterator[ChatRequest]:
             for judged in answers_of(frames):
                 for rubric in self._config.rubrics:
-                    request = self._request(rubric, judged)
-                    waiting[request.request_id] = judged.answer_id, judged.query_id, rubric
-                    yield request
+                    if rubric not in ITEMISED:
+                        request = self._request(rubric, judged)
+                        waiting[request.request_id] = judged, rubric
+                        yield request
 
         rows = []
         for reply in self._ask(requests()):
-            answer_id, query_id, rubric = waiting.pop(reply.request_id)
+            judged, rubric = waiting.pop(reply.request_id)
             opinion = scored(reply) if rubric == "answer" else refusal_scored(reply)
-            rows.append(self._eval_row(answer_id, query_id, rubric, opinion, reply))
+            rows.append(self._eval_row(judged, rubric, opinion, reply))
         return rows
+
+    def listed(self, frames: Frames) -> Rows:
+        """Judgments of all answers by each rubric that is asked item by item: a row an answer, whatever its prompts."""
+        waiting: dict[str, tuple[Judged, ItemPrompt]] = {}
+
+        def requests() -> Iterator[ChatRequest]:
+            for judged in answers_of(frames):
+                for rubric in self._config.rubrics:
+                    for prompt in item_prompts(rubric, judged):
+                        waiting[prompt.request.request_id] = judged, prompt
+                        yield prompt.request
+
+        parts: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for reply in self._ask(requests()):
+            judged, prompt = waiting.pop(reply.request_id)
+            found = prompt.read(reply)
+            opinion = Scored(found.status, reason="\n".join(found.reasons) or None)
+            row = self._eval_row(judged, prompt.rubric, opinion, reply)
+            row |= {"place": prompt.place, "items": prompt.said(found)}
+            parts.setdefault((judged.answer_id, prompt.rubric), []).append(row)
+        return [merged(rows) for rows in parts.values()]
 
     def _request(self, rubric: str, judged: Judged) -> ChatRequest:
         parts = f"{rubric}/{judged.answer_id}", judged.question, judged.answer, judged.passages
@@ -301,14 +290,12 @@ class _Judge:
             else refusal_request(*parts)
         )
 
-    def _eval_row(
-        self, answer_id: str, query_id: str, rubric: str, opinion: Scored, reply: ChatReply
-    ) -> dict[str, Any]:
+    def _eval_row(self, judged: Judged, rubric: str, opinion: Scored, reply: ChatReply) -> dict[str, Any]:
         return {
-            "answer_id": answer_id,
+            "answer_id": judged.answer_id,
             "judge": self.name,
-            "rubric": (ANSWER if rubric == "answer" else REFUSAL).id,
-            "query_id": query_id,
+            "rubric": RUBRICS[rubric].id,
+            "query_id": judged.query_id,
             "score": opinion.score,
             "weighted_score": opinion.weighted,
             "reason": opinion.reason,

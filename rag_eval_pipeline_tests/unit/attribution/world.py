@@ -10,7 +10,10 @@ import polars as pl
 from rag_eval_pipeline.attribution.order import RetrieverInfo
 from rag_eval_pipeline.corpus.gold import SCHEMAS, Gold
 from rag_eval_pipeline.corpus.settings import Settings
+from rag_eval_pipeline.stages.answering.tables import AnswerCitations, AnswerClaims, Answers
+from rag_eval_pipeline.stages.judging.tables import ClaimVerdicts
 from rag_eval_pipeline.text.offsets import OffsetMap, Segment
+from rag_eval_pipeline.warehouse.table import polars_schema
 
 WORDS = [
     "limit",
@@ -485,38 +488,62 @@ def _search(rng, seed, frames, queries, knobs):
     }
 
 
-ANSWERED = {
-    "answer_id": pl.String,
-    "query_id": pl.String,
-    "sample": pl.Int64,
-    "outcome": pl.String,
-    "status": pl.String,
-}
-CITED = {"answer_id": pl.String, "position": pl.Int64, "status": pl.String, "passages": pl.List(pl.Int64)}
-JUDGED = {
-    "answer_id": pl.String, "claim_id": pl.String, "verifier": pl.String, "label": pl.String, "passages": pl.List(pl.String),
-}  # fmt: skip
-
-
 def _answers(contexts: pl.DataFrame, queries: list[str]) -> dict[str, pl.DataFrame]:
-    """Answers that cite some of their context, stand on some by a verdict, refuse, are empty, or are missing."""
+    """Answers that cite some of their context, claim things that verifiers judge, refuse, are empty, or are missing.
+
+    Of each query a second answer, which cites and claims everything, must not count.
+    """
     rng = random.Random(contexts.height)
-    given = dict(contexts.group_by("query_id").agg(pl.col("position").sort()).iter_rows())
-    answers, cited, judged = [], [], []
+    given: dict[str, list[tuple[int, str, str]]] = {}
+    for query, *piece in contexts.select("query_id", "position", "chunk_id", "doc_id").iter_rows():
+        given.setdefault(query, []).append((piece[0], piece[1], piece[2]))
+    rows: dict[str, list[dict]] = {"answers": [], "answer_claims": [], "answer_citations": [], "claim_verdicts": []}
     for query in queries:
         outcome = rng.choice(["answered"] * 5 + ["hedged", "refused", "empty", None])
-        answers.append((query, query, 1, outcome, "missing" if outcome is None else "ok"))
-        answers.append((f"{query} again", query, 2, "answered", "ok"))
-        places = given.get(query, [])
-        for number in range(rng.randint(0, 2)):
-            some = rng.sample(places, min(len(places), rng.randint(1, 2)))
-            cited.append((query, number, "resolved" if some else "dangling", some))
-        cited.append((f"{query} again", 0, "resolved", places))
-        label = rng.choice(["supported", "unsupported"])
-        some = [str(place) for place in rng.sample(places, min(len(places), 1))]
-        judged += [(query, "c1", "lexical", label, some), (query, "c1", "human", "supported", [str(p) for p in places])]
-    return {
-        "answers": pl.DataFrame(answers, schema=ANSWERED, orient="row"),
-        "answer_citations": pl.DataFrame(cited, schema=CITED, orient="row"),
-        "claim_verdicts": pl.DataFrame(judged, schema=JUDGED, orient="row"),
-    }
+        pieces = given.get(query, [])
+        _answer(rng, rows, query, query, 1, outcome, pieces)
+        _answer(rng, rows, f"{query} again", query, 2, "answered", pieces)
+    tables = {
+        "answers": Answers, "answer_claims": AnswerClaims, "answer_citations": AnswerCitations, "claim_verdicts": ClaimVerdicts,
+    }  # fmt: skip
+    return {name: pl.DataFrame(rows[name], schema=polars_schema(table)) for name, table in tables.items()}
+
+
+def _answer(rng, rows, answer, query, sample, outcome, pieces):
+    said = outcome in ("answered", "hedged")
+    rows["answers"].append(
+        {"answer_id": answer, "query_id": query, "sample": sample, "answer": "It is so." if said else "", "language": "en",
+         "outcome": outcome, "refused": None if outcome is None else outcome == "refused", "answerer": "import",
+         "status": "missing" if outcome is None else "ok"}
+    )  # fmt: skip
+    claims = [f"c{number}" for number in range(rng.choice((0, 1, 1, 2, 3)))] if said else []
+    for number, claim in enumerate(claims):
+        rows["answer_claims"].append(
+            {
+                "answer_id": answer,
+                "claim_id": claim,
+                "position": number + 1,
+                "text": f"Claim {number}.",
+                "origin": "given",
+            }
+        )
+        for verifier in ("hhem", "lexical", "nli"):
+            label = rng.choice(("supported", "supported", "unsupported", "contradicted", None))
+            some = rng.sample(pieces, min(len(pieces), 1)) if sample == 1 else pieces
+            held = label == "supported"
+            rows["claim_verdicts"].append(
+                {"answer_id": answer, "claim_id": claim, "verifier": verifier, "label": label,
+                 "status": "judged" if label else "judge_error", "passages": [str(p) for p, _, _ in some] if held else []}
+            )  # fmt: skip
+    # What refuses or is empty may still cite: it stands on nothing for that.
+    for number in range(rng.randint(0, 2)):
+        some = rng.sample(pieces, min(len(pieces), 1)) if sample == 1 else pieces
+        kind = rng.choice(("passage", "document"))
+        if some and kind == "document":
+            some = [piece for piece in pieces if piece[2] == some[0][2]]
+        status = "resolved" if some else rng.choice(("dangling", "not_given"))
+        rows["answer_citations"].append(
+            {"answer_id": answer, "position": number + 1, "cited": "x", "kind": kind, "status": status,
+             "chunk_id": some[0][1] if some else None, "doc_id": some[0][2] if some else None,
+             "passages": [place for place, _, _ in some], "claim_id": rng.choice([None, *claims])}
+        )  # fmt: skip

@@ -286,22 +286,21 @@ def test_citations_are_supported_or_not_or_not_judged():
     ((request, group),) = llm.citation_requests("c", pairs)
     value = {"s1": {"reason": "r", "supports": True}, "s2": {"reason": "r", "supports": False}}
     found = llm.citation_support(reply_of(value), len(group))
-    assert found == [True, False]
-    assert llm.citation_support(ChatReply("c", "timeout"), 2) == [None, None]
-    claims = [{"cites": ["a"], "supported_by": ["a"] if held else []} for held in found]
+    assert found == llm.Listed("ok", (True, False), ("r", "r"))
+    assert llm.citation_support(ChatReply("c", "timeout"), 2) == llm.Listed("timeout")
+    claims = [{"cites": ["a"], "supported_by": ["a"] if held else []} for held in found.values]
     assert citation_scores(claims, ["a"]).recall.value == 0.5
     assert request.schema["required"] == ["s1", "s2"]
 
 
-def test_nuggets_are_assigned_and_failed_ones_have_no_value():
+def test_nuggets_are_assigned_or_the_reply_says_why_they_are_not():
     ((_, group),) = llm.nugget_requests("n", ["fact one", "fact two"], "answer")
     value = {"n1": {"reason": "r", "assignment": "support"}, "n2": {"reason": "r", "assignment": "partial_support"}}
     found = llm.nugget_assignments(reply_of(value), len(group))
-    assert found == ["support", "partial_support"]
-    failed = llm.nugget_assignments(ChatReply("n", "cut"), 2)
-    scores = nugget_scores([{"vital": True, "assignment": each} for each in failed])
-    assert (scores.vital.value, scores.vital.status) == (None, scores.vital.status)
-    assert failed == ["failed", "failed"]
+    assert found.values == ("support", "partial_support")
+    assert nugget_scores([{"vital": True, "assignment": each} for each in found.values]).vital.value == 0.75
+    assert llm.nugget_assignments(ChatReply("n", "cut"), 2) == llm.Listed("cut")
+    assert llm.nugget_assignments(reply_of({"n1": value["n1"]}), 2) == llm.Listed("schema_violation")
 
 
 @pytest.mark.parametrize("rubric", RUBRICS.values(), ids=RUBRICS.keys())

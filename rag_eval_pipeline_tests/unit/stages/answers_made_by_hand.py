@@ -137,10 +137,10 @@ def gold(queries, claims=(), right=None):
     )
 
 
-def measured(frames, labels, **section):
+def measured(frames, labels, settings=None, **section):
     """(metric, query) → (value, status), of rows without a cut-off; of several verifiers or outcomes the params too."""
     config = AnsweringConfig.model_validate(section or {"answerer": "import"})
-    table = measure(frames, labels, config, Settings())
+    table = measure(frames, labels, config, settings or Settings())
     found = {}
     for row in table.filter(pl.col("k") == 0).iter_rows(named=True):
         params = json.loads(row["params"])

@@ -11,7 +11,7 @@ import polars as pl
 from rag_eval_pipeline.corpus.gold import SCHEMAS, Gold
 from rag_eval_pipeline.corpus.settings import Settings
 from rag_eval_pipeline.judging.endpoint import EndpointConfig
-from rag_eval_pipeline.stages.answering.tables import AnswerClaims, Answers
+from rag_eval_pipeline.stages.answering.tables import AnswerCitations, AnswerClaims, Answers
 from rag_eval_pipeline.stages.chunking.tables import Chunks
 from rag_eval_pipeline.stages.context.tables import Contexts
 from rag_eval_pipeline.stages.judging.transform import JudgingConfig, run
@@ -35,8 +35,8 @@ FAULTS = (
 
 
 def frames_of(n, fault=lambda _: "", samples=1, answer="The limit is {n} EUR."):
-    """Tables of n queries, each with a document, a context of one passage, and answers of two claims: one supported, one not."""
-    answers, claims, chunks, contexts, queries = [], [], [], [], []
+    """Tables of n queries, each with a document, a context of one passage, and answers of two claims that cite it: one is supported."""
+    answers, claims, citations, chunks, contexts, queries = [], [], [], [], [], []
     for number in range(n):
         query, chunk = f"q{number}", f"d{number}::0"
         text = f"The limit is {number} EUR. It is paid on Friday."
@@ -60,11 +60,24 @@ def frames_of(n, fault=lambda _: "", samples=1, answer="The limit is {n} EUR."):
                 claims.append(
                     {"answer_id": name, "claim_id": f"c{place}", "position": place, "text": claim, "origin": "split"}
                 )
+                citations.append({
+                    "answer_id": name, "position": place, "cited": chunk, "kind": "chunk", "status": "resolved", "chunk_id": chunk,
+                    "doc_id": f"d{number}", "passages": [1], "claim_id": f"c{place}",
+                })  # fmt: skip
     made = {
-        "answers": (Answers, answers), "answer_claims": (AnswerClaims, claims), "chunks": (Chunks, chunks),
+        "answers": (Answers, answers), "answer_claims": (AnswerClaims, claims),
+        "answer_citations": (AnswerCitations, citations), "chunks": (Chunks, chunks),
         "contexts": (Contexts, contexts), "prepared_queries": (PreparedQueries, queries),
     }  # fmt: skip
     return {name: conform(schema, rows) for name, (schema, rows) in made.items()}
+
+
+def facts_of(n, facts=2):
+    """The outside input `nuggets`: facts of each query."""
+    rows = [
+        (f"q{number}", f"n{fact}", f"Fact {fact} of {number}.") for number in range(n) for fact in range(1, facts + 1)
+    ]
+    return {"nuggets": pl.DataFrame(rows, schema=["query_id", "claim_id", "text"], orient="row")}
 
 
 def gold_of(n, verdicts=(), split=lambda _: "test"):

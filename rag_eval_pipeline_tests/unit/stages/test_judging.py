@@ -14,7 +14,9 @@ from pydantic import ValidationError
 
 from rag_eval_pipeline.judging.calibration import UNCALIBRATED, calibrated, labelled
 from rag_eval_pipeline.judging.replies import ReplyStore
+from rag_eval_pipeline.judging.rubrics import RUBRICS
 from rag_eval_pipeline.release.pictures import costs_picture, matrix_picture
+from rag_eval_pipeline.stages.answering.tables import AnswerClaims
 from rag_eval_pipeline.stages.judging.calibrating import judge_calibration
 from rag_eval_pipeline.stages.judging.quality import METRICS, measure
 from rag_eval_pipeline.stages.judging.transform import JudgingConfig, run
@@ -23,8 +25,10 @@ from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline.warehouse.table import conform
 from rag_eval_pipeline_tests.endpoint import instance, serving
 from rag_eval_pipeline_tests.unit.stages.judging_room import (
+    FAULTS,
     SETTINGS,
     endpoint_config,
+    facts_of,
     faulty,
     frames_of,
     gold_of,
@@ -66,6 +70,7 @@ def lexical(frames, **options):
     [
         ({"verifiers": ["llm"]}, "needs `judge`"), ({"verifiers": ["nli"]}, "set `nli` to the folder"),
         ({"verifiers": ["hhem"], "hhem": "nowhere"}, "no config.json"), ({"verifiers": ["lexical", "lexical"]}, "name each once"),
+        ({"rubrics": ["nugget"]}, "rubric nugget needs `judge`"), ({"rubrics": ["answer", "answer"]}, "name each once"),
         ({"verifiers": ["oracle"]}, "lexical"), ({"judge": {"base_url": "ftp://x", "model": "m"}}, "http"),
     ],
 )  # fmt: skip
@@ -166,6 +171,106 @@ def test_no_text_of_the_corpus_is_in_ids_or_reasons_of_failures(tmp_path):
     assert failed.height == 6
     assert set(made["judge_evals"]["status"]) == {"invalid_json"}
     assert "secret-word" not in json.dumps([frame.rows() for frame in made.values()], default=str)
+
+
+# --- item by item ------------------------------------------------------------------------------------------------------
+
+
+def by_item(body, schema):
+    """The first citation supports, others do not; the first fact is there, the second in part."""
+    names = list(schema["properties"])
+    if names[0] == "s1":
+        return {name: {"reason": f"about {name}", "supports": name == "s1"} for name in names}
+    if names[0] == "n1":
+        words = {"n1": "support", "n2": "partial_support"}
+        return {name: {"reason": "r", "assignment": words.get(name, "not_support")} for name in names}
+    return sensible(body, schema)
+
+
+def rows_of(made, rubric):
+    return made["judge_evals"].filter(pl.col("rubric") == RUBRICS[rubric].id).sort("answer_id").to_dicts()
+
+
+def test_citations_and_facts_are_asked_where_the_section_says_so_and_paid_once(tmp_path):
+    assert JudgingConfig().rubrics == ("answer",)
+    frames, asked = frames_of(3) | facts_of(3), {"verifiers": ("lexical",)}
+    with serving(brain=by_item) as endpoint:
+        plain = judge(endpoint.url, tmp_path, frames, rubrics=("answer",), **asked)
+        assert endpoint.seen.requests == 3
+        made = judge(endpoint.url, tmp_path, frames, rubrics=("answer", "citation", "nugget"), **asked)
+        assert endpoint.seen.requests == 9
+        again = judge(endpoint.url, tmp_path, frames, rubrics=("answer", "citation", "nugget"), **asked)
+        assert endpoint.seen.requests == 9
+    assert again["judge_evals"].equals(made["judge_evals"])
+    assert rows_of(plain, "answer") == rows_of(made, "answer")
+    assert made["claim_verdicts"].equals(plain["claim_verdicts"])
+    citation, nugget = rows_of(made, "citation"), rows_of(made, "nugget")
+    assert [json.loads(row["items"]) for row in citation] == [[["c1", "1", True], ["c2", "1", False]]] * 3
+    assert [json.loads(row["items"]) for row in nugget] == [[["n1", "support"], ["n2", "partial_support"]]] * 3
+    assert {row["reason"] for row in citation} == {"about s1\nabout s2"}
+    for row in (*citation, *nugget):
+        assert (row["status"], row["score"], row["is_unsatisfactory"]) == ("ok", None, None)
+        assert row["cost"] > 0
+    assert {row["items"] for row in rows_of(made, "answer")} == {None}
+
+
+def test_without_gold_claims_without_citations_and_of_refusals_nothing_is_asked(tmp_path):
+    frames = frames_of(3)
+    frames["answers"] = frames["answers"].with_columns(
+        outcome=pl.when(pl.col("answer_id") == "q1").then(pl.lit("refused")).otherwise("outcome")
+    )
+    frames["answer_citations"] = frames["answer_citations"].with_columns(
+        status=pl.when(pl.col("answer_id") == "q2").then(pl.lit("dangling")).otherwise("status")
+    )
+    with serving(brain=by_item) as endpoint:
+        made = judge(endpoint.url, tmp_path, frames, verifiers=("lexical",), rubrics=("citation", "nugget"))
+        assert endpoint.seen.requests == 1
+    assert made["judge_evals"]["answer_id"].to_list() == ["q0"]
+
+
+def test_what_an_answer_cites_as_a_whole_is_held_against_each_of_its_claims(tmp_path):
+    frames = frames_of(1)
+    frames["answer_citations"] = frames["answer_citations"].with_columns(claim_id=pl.lit(None, pl.String))
+    with serving(brain=by_item) as endpoint:
+        made = judge(endpoint.url, tmp_path, frames, verifiers=("lexical",), rubrics=("citation",))
+    assert json.loads(rows_of(made, "citation")[0]["items"]) == [["c1", "1", True], ["c2", "1", False]]
+
+
+def test_items_of_a_misbehaving_endpoint_are_all_accounted_for(tmp_path):
+    n = 3 * len(FAULTS)
+    with serving(brain=by_item) as endpoint:
+        made = judge(
+            endpoint.url, tmp_path, frames_of(n, faulty) | facts_of(n), verifiers=("lexical",), rubrics=("citation", "nugget")
+        )  # fmt: skip
+    for rubric, size in (("citation", 2), ("nugget", 2)):
+        rows = rows_of(made, rubric)
+        assert len(rows) == n
+        for row in rows:
+            assert row["status"] in expected_status(int(row["query_id"][1:]), rubric), row
+            items = json.loads(row["items"])
+            assert len(items) == size
+            assert (items[0][-1] is not None) == (row["status"] == "ok")
+
+
+def test_many_items_take_several_prompts_and_one_that_fails_leaves_no_whole_judgment(tmp_path):
+    frames = frames_of(1, answer="Thirty claims of {n}.")
+    claims = [
+        {"answer_id": "q0", "claim_id": f"c{i}", "position": i, "text": f"Claim {i}.{' #fault:refusal' * (i == 30)}", "origin": "split"}
+        for i in range(1, 31)
+    ]  # fmt: skip
+    frames["answer_claims"] = conform(AnswerClaims, claims)
+    frames["answer_citations"] = frames["answer_citations"].head(1).with_columns(claim_id=pl.lit(None, pl.String))
+    with serving(brain=by_item) as endpoint:
+        made = judge(endpoint.url, tmp_path, frames, verifiers=("lexical",), rubrics=("citation",))
+        assert endpoint.seen.requests == 2
+        billed = endpoint.seen.tokens
+    (row,) = rows_of(made, "citation")
+    items = json.loads(row["items"])
+    assert [item[0] for item in items] == [f"c{i}" for i in range(1, 31)]
+    assert row["status"] == "refused"
+    assert [held for _, _, held in items] == [True, *[False] * 14, *[None] * 15]
+    assert row["input_tokens"] + row["output_tokens"] == billed
+    assert row["cost"] == pytest.approx(billed * 1000.0 / 1e6)
 
 
 # --- a thousand judgments ----------------------------------------------------------------------------------------------
@@ -403,6 +508,22 @@ def test_measures_have_a_row_a_query_and_say_why_there_is_no_value(tmp_path):
     ]  # fmt: skip
     assert set(rows.filter(pl.col("metric") == "judge_accuracy")["status"]) == {"no_gold"}
     assert rows.filter(pl.col("metric") == "powered_support")["status"].to_list() == ["no_gold", "no_gold"]
+
+
+def test_rubrics_asked_item_by_item_have_a_cost_and_no_opinion_and_are_never_calibrated(tmp_path):
+    frames = frames_of(40) | facts_of(40)
+    verdicts = [(f"q{i}", "c1", "yes" if i % 2 else "no") for i in range(40)]
+    with serving(brain=by_item) as endpoint:
+        frames |= judge(endpoint.url, tmp_path, frames, verifiers=("lexical",), rubrics=("citation", "nugget"))
+        config = JudgingConfig(judge=endpoint_config(endpoint.url), rubrics=("citation", "nugget"))
+    gold = gold_of(40, verdicts)
+    rows = measure(frames, gold, config, SETTINGS).filter(pl.col("params").str.contains('"judge"'))
+    assert set(rows["metric"]) == {"judge_cost"}
+    assert rows.height == 80
+    assert rows["value"].null_count() == 0
+    assert set(judge_calibration(frames, gold)["judge"]) == {"lexical"}
+    marked = labelled(rows, lambda: calibrated(frames, gold.queries, gold.verdicts))
+    assert all(UNCALIBRATED in text for text in marked["params"])
 
 
 # --- pictures ----------------------------------------------------------------------------------------------------------
