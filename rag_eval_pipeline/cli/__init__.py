@@ -12,10 +12,13 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
+from rich.table import Table
 from typer.core import TyperGroup
 
-REFUSED, USAGE, BUG = 1, 64, 70
-"""Exit codes: something of the user's is to be mended; the command line is wrong; something of ours is. 2 is the gate's own."""
+REFUSED, UNDECIDED, USAGE, BUG = 1, 2, 64, 70
+"""Exit codes: something of the user's is to be mended; no verdict, or not all is here, yet (`gate`, `mirror`); the command line
+is wrong; something of ours is."""
 
 WRONG_USAGE: Any = typer.BadParameter.__base__
 """click's UsageError: of typer's own copy of click, where it has one."""
@@ -52,7 +55,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-console = Console()
+WIDEST = 250
+"""Columns that a table may take where no terminal limits it."""
+
+
+class Printer(Console):
+    """A console that guesses no width for tables: in a file, a pipe or a CI job they are as wide as what they hold."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich's; a table alone is printed whole."""
+        if self.is_terminal or not (len(objects) == 1 and isinstance(objects[0], Table)):
+            super().print(*objects, **options)
+            return
+        needed = Measurement.get(self, self.options.update(width=WIDEST), objects[0]).maximum
+        Console(file=self.file, width=max(self.width, needed)).print(*objects, **options)
+
+
+console = Printer()
 errors = Console(stderr=True)
 
 DEBUG = "RAG_EVAL_DEBUG"

@@ -69,6 +69,9 @@ MAX_LETTERS = 10**11
 MAX_PAIRS = 25_000_000
 """Pairs of nodes that are compared at most, since some matrices of that size are held: about 600 rows of 8 cells in both."""
 
+MAX_STEPS = 5 * 10**9
+"""Steps of the recurrence at most, again some seconds. Flat tables of `MAX_PAIRS` take a twentieth; deeply nested tags far more."""
+
 
 def teds(gold_html: str, pred_html: str, structure_only: bool = False, lenient: bool = False) -> float:
     """Similarity of two tables given as HTML; see `table_score`."""
@@ -89,8 +92,8 @@ def table_score(gold_html: str, pred_html: str, structure_only: bool = False, le
         1 (`both_empty`) where neither table has a descendant; 0 (`unreadable_table`) where a text has no table.
 
     Raises:
-        Unmeasured: `too_large`, two different tables of more than `MAX_PAIRS` pairs of nodes, or `MAX_LETTERS` of characters;
-            `too_deep`, a table beyond the parser's limits.
+        Unmeasured: `too_large`, two different tables of more than `MAX_PAIRS` pairs of nodes, `MAX_LETTERS` of characters or
+            `MAX_STEPS` of the recurrence; `too_deep`, a table beyond the parser's limits.
     """
     gold, pred = (table_tree(html, structure_only, lenient) for html in (gold_html, pred_html))
     if gold is None or pred is None:
@@ -152,7 +155,8 @@ def _compared(gold: TableTree, pred: TableTree) -> TableScore:
     if _equal(gold, pred):
         return TableScore(1.0, "scored", flagged)
     letters = [sum(map(len, set(tree.contents))) for tree in (gold, pred)]
-    if len(gold.kinds) * len(pred.kinds) > MAX_PAIRS or letters[0] * letters[1] > MAX_LETTERS:
+    steps = _steps(gold) * _steps(pred)
+    if len(gold.kinds) * len(pred.kinds) > MAX_PAIRS or letters[0] * letters[1] > MAX_LETTERS or steps > MAX_STEPS:
         raise Unmeasured(
             "too_large", f"tables of {len(gold.kinds)} and {len(pred.kinds)} nodes are too large to compare"
         )
@@ -298,6 +302,12 @@ def _keyroots(leftmost: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, 
     """Per leftmost leaf the highest node above it, in post-order."""
     _, last = np.unique(leftmost[::-1], return_index=True)
     return np.sort(len(leftmost) - 1 - last).astype(np.int64)
+
+
+def _steps(tree: TableTree) -> int:
+    """Nodes below all keyroots: the product of two trees' is what the recurrence goes through."""
+    roots = _keyroots(tree.leftmost)
+    return int((roots - tree.leftmost[roots] + 1).sum())
 
 
 def _rename_costs(a: TableTree, b: TableTree) -> Matrix:

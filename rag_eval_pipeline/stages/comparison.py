@@ -1,7 +1,7 @@
 """Candidates of a stage side by side: means by document class with intervals, and the paired difference to the chosen one.
 
-Here: the table `candidate_summary`, for every room that compares. Not here: how candidates are run, and their rows (each
-room's `comparison`); methods of intervals (`measures`).
+Here: the table `candidate_summary`, and what is run, for every room that compares. Not here: how candidates are run, and
+their rows (each room's `comparison`); entries of the settings (`candidates`); methods of intervals (`measures`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 import polars as pl
@@ -17,13 +17,44 @@ import polars as pl
 from rag_eval_pipeline.measures.intervals import DRAWS, Interval, Plan, mean_intervals
 from rag_eval_pipeline.measures.metric import Metric
 from rag_eval_pipeline.measures.paired import direction, paired_intervals
+from rag_eval_pipeline.stages.candidates import CHOSEN, Kind, Section
+from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline.warehouse.table import Table, boolean, conform, integer, number, string, table
 
-CHOSEN = "chosen"
-"""Name of what the pipeline goes on with, among its candidates."""
-OTHER_FORMAT = "other_format"
-"""Status of a document whose format a candidate leaves to the chosen one: nothing to compare."""
 ALL = "all"
+
+
+@dataclass(frozen=True)
+class Asked(Generic[Kind, Section]):
+    """A candidate as it is to be run.
+
+    Attributes:
+        candidate: the entry.
+        config: the section with the entry's settings laid over it.
+        runtime: whose memo is that of a pipeline with this config: what was compared is not computed again once chosen.
+        output: rows of outputs/<folder>/<name>.jsonl, where it is imported.
+    """
+
+    candidate: Kind
+    config: Section
+    runtime: Runtime
+    output: pl.DataFrame | None = None
+
+    def imported(self) -> dict[str, pl.DataFrame]:
+        """What its stage reads as outside input.
+
+        Raises:
+            ValueError: it is imported, and its file is absent.
+        """
+        name = self.candidate.output
+        if name is None:
+            return {}
+        if self.output is None:
+            raise ValueError(
+                f"candidates: {self.candidate.name} is imported, but outputs/{name}.jsonl is absent; add it or remove the "
+                "candidate"
+            )
+        return {f"output:{self.candidate.OUTPUTS}": self.output}
 
 
 @dataclass(frozen=True)
@@ -156,7 +187,13 @@ def _paired(own: np.ndarray, chosen: np.ndarray, figure: Compared, draws: int) -
     low, high = (None if np.isinf(bound) else bound for bound in (figure.metric.low, figure.metric.high))
     both = None if low is None or high is None else (low, high)
     found = paired_intervals(
-        own[:, None], chosen[:, None], low=both and both[0], high=both and both[1], plan=Plan(draws=draws)
+        own[:, None],
+        chosen[:, None],
+        low=both and both[0],
+        high=both and both[1],
+        # Rates and counts without an upper bound are no hits, even where all of them are 0 or 1.
+        binary=None if both else False,
+        plan=Plan(draws=draws),
     )[0]
     return {
         "delta": found.mean,

@@ -13,6 +13,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from rag_eval_pipeline.measures.intervals import Interval, confidence_interval
 from rag_eval_pipeline.measures.spans import Counts, span_scores
 from rag_eval_pipeline.stages.pii.quality import sweep
 from rag_eval_pipeline.stages.pii.transform import CONFIG, find
+from rag_eval_pipeline.text.entities import EXTRA_MODEL
 from rag_eval_pipeline_tests.bench import timing
 
 Placed = tuple[int, int, str]
@@ -223,25 +225,38 @@ def curve_table(points: Iterable[tuple[float, int, int]]) -> str:
 # Speed ----------------------------------------------------------------------------------------------------------------
 
 
-def speed(texts: Sequence[str], repeats: int, kinds: tuple[str, ...] = ("EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD", "IP_ADDRESS")) -> timing.Result:  # fmt: skip
-    """Documents with our analyser and with presidio's `AnalyzerEngine`, one by one, English, a blank pipeline on both sides.
+KINDS = ("EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD", "IP_ADDRESS")
+NAMES = ("PERSON", "LOCATION")
 
-    Raises:
-        AssertionError: the spans of the types kept differ.
+
+def speed(texts: Sequence[str], repeats: int, model: str | None = None) -> timing.Result:
+    """Documents with our analyser and with presidio's `AnalyzerEngine`, one by one, English, the same spaCy pipeline on both sides.
+
+    Args:
+        texts: documents.
+        repeats: of each side, in turn.
+        model: installed spaCy model, with which names are looked for too; None: a blank pipeline.
     """
     from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
+    from presidio_analyzer.nlp_engine import SpacyNlpEngine
     from tldextract import TLDExtract, tldextract
 
     from rag_eval_pipeline.stages.pii import transform
 
     # Neither side may wait for the network: presidio's own recogniser would fetch a list of suffixes.
     tldextract.TLD_EXTRACTOR = TLDExtract(suffix_list_urls=(), cache_dir=None)
-    config = CONFIG(entities=kinds, languages=("en",), regions=WORLD)
+    kinds = KINDS if model is None else (*KINDS, *NAMES)
+    config = CONFIG(entities=kinds, languages=("en",), regions=WORLD, models={"en": model} if model else {})
     engine = transform._engine(transform._engine_key(config))
     registry = RecognizerRegistry(supported_languages=["en"])
     registry.load_predefined_recognizers(languages=["en"])
-    registry.remove_recognizer("SpacyRecognizer")
-    peer = AnalyzerEngine(registry=registry, nlp_engine=transform._nlp_engine("en", None), supported_languages=["en"])
+    if model is None:
+        registry.remove_recognizer("SpacyRecognizer")
+        nlp = transform._nlp_engine("en", None)
+    else:
+        nlp = SpacyNlpEngine(models=[{"lang_code": "en", "model_name": model}])
+        nlp.load()
+    peer = AnalyzerEngine(registry=registry, nlp_engine=nlp, supported_languages=["en"])
 
     def theirs() -> list[Any]:
         return [peer.analyze(text, language="en", score_threshold=config.score_threshold) for text in texts]
@@ -249,17 +264,17 @@ def speed(texts: Sequence[str], repeats: int, kinds: tuple[str, ...] = ("EMAIL_A
     def ours() -> list[Any]:
         return [engine.analyze(text) for text in texts]
 
-    differ = 0
+    spans = differ = 0
     for mine, found in zip(ours(), theirs(), strict=True):
         kept = {(r.start, r.end, r.entity_type) for r in found if r.entity_type in kinds}
-        differ += {tuple(row[:3]) for row in mine} != kept
-    what = f"{len(texts)} texts of {sum(map(len, texts)) // len(texts)} characters, {len(kinds)} types, no model"
+        spans, differ = spans + len(kept), differ + ({tuple(row[:3]) for row in mine} != kept)
+    what = f"{len(texts)} texts of {sum(map(len, texts)) // len(texts)} characters, {len(kinds)} types, {model or 'no model'}"
     return timing.in_turn(
         what,
         "presidio's loop, its defaults",
         ours,
         theirs,
-        f"{differ} texts differ in spans of the types kept",
+        f"{spans} spans of the types kept; {differ} texts differ in them",
         repeats,
     )
 
@@ -290,7 +305,15 @@ def main() -> None:
     if asked.only in (None, "speed"):
         research = [text.text for text in sets["presidio-research"][0]]
         notes = [text.text for text in sets["meddocan"][0]]
-        print(timing.table([speed(research[:300], asked.repeats), speed(notes[:40], asked.repeats)]))
+        installed = EXTRA_MODEL if find_spec(EXTRA_MODEL) else None
+        rows = [
+            speed(texts, asked.repeats, model)
+            for model in dict.fromkeys((None, installed))
+            for texts in (research[:300], notes[:40])
+        ]
+        print(timing.table(rows))
+        if installed is None:
+            print("no English model is installed (extra `spacy-en`), so nothing was measured with one")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,11 @@ SEEDS = (
     "<table><thead><tr><th>a<th colspan=2>b</thead><tbody><tr><td rowspan=x>1<td>2</table>",
     "<html><body><nav>menu</nav><main><h1>T</h1><ul><li>x<ul><li>y</ul></ul><table><caption>c</caption><tr><td>1<td>2</table>",
     "<table><tr><td><table><tr><td>in</table>out<b>x<i>y</i>z</b></table>\0<table></table>",
+    f"<table>{('<tr>' + '<td>cell' * 8) * 150}</table><table>{('<tr>' + '<th>head<td>1' * 4) * 150}</table>",
+    f"<table><tr>{'<b><i></i>' * 200}</table><table>{'<tr><td><ul><li>' * 60}x</table>",
 )
+MAX_LENGTH = 32_768
+"""Bytes of an input: two tables of some thousand nodes."""
 
 
 def plain_kernel() -> None:
@@ -58,7 +62,13 @@ def main() -> None:
         check_tables(first.decode("utf-8", "surrogateescape"), second.decode("utf-8", "replace"))
 
     print(f"corpus and what fails: {folder}", flush=True)
-    options = (f"-max_total_time={seconds}", "-max_len=2048", "-timeout=60", "-rss_limit_mb=4096", f"-dict={words}")
+    options = (
+        f"-max_total_time={seconds}",
+        f"-max_len={MAX_LENGTH}",
+        "-timeout=60",
+        "-rss_limit_mb=4096",
+        f"-dict={words}",
+    )
     atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={folder}/", str(folder)], one)
     atheris.Fuzz()
 

@@ -1,27 +1,27 @@
 """Several cleaners on the same parsed texts: the table `cleaner_candidates`, from which a user chooses one.
 
-Here: what a candidate is, how it is run, and one row a document and cleaner. Not here: what is measured (`quality`), means
+Here: how each candidate is run, and one row a document and cleaner. Not here: what is measured (`quality`), means
 and paired differences by class (`stages.comparison`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from rag_eval_pipeline.corpus.gold import Gold
 from rag_eval_pipeline.corpus.settings import Settings
+from rag_eval_pipeline.stages.candidates import CHOSEN, OTHER_FORMAT
 from rag_eval_pipeline.stages.cleaning import quality
 from rag_eval_pipeline.stages.cleaning.candidate import CleanerCandidate
 from rag_eval_pipeline.stages.cleaning.transform import CleaningConfig, run
-from rag_eval_pipeline.stages.comparison import CHOSEN, OTHER_FORMAT, Compared
-from rag_eval_pipeline.warehouse.runtime import Runtime
+from rag_eval_pipeline.stages.comparison import Asked, Compared
 from rag_eval_pipeline.warehouse.table import Table, boolean, conform, integer, number, string, table
 
 Frames = Mapping[str, pl.DataFrame]
+Ours = Asked[CleanerCandidate, CleaningConfig]
 
 FIGURES = (
     "boilerplate_precision", "boilerplate_recall", "boilerplate_f1", "false_removals_chars", "missed_boilerplate_chars",
@@ -63,35 +63,8 @@ class CleanerCandidates(Table):
     compared = boolean("Whether the candidate cleaned this document in its own way")
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A candidate as it is to be run.
-
-    Attributes:
-        candidate: the entry.
-        config: the section with the entry's settings laid over it.
-        runtime: whose memo is that of a pipeline with this config.
-        output: rows of outputs/cleaned/<name>.jsonl, where it is imported.
-    """
-
-    candidate: CleanerCandidate
-    config: CleaningConfig
-    runtime: Runtime
-    output: pl.DataFrame | None = None
-
-
-def settings_of(config: CleaningConfig, candidate: CleanerCandidate) -> CleaningConfig:
-    """The section as it would be with this candidate."""
-    return config.model_copy(update={**candidate.changes(), "candidates": ()})
-
-
-def output_of(candidate: CleanerCandidate) -> str | None:
-    """Name of the output that it imports."""
-    return f"cleaned/{candidate.imported}" if candidate.imported else None
-
-
 def cleaner_candidates(
-    documents: pl.DataFrame, chosen: Frames, asked: list[Asked], gold: Gold, settings: Settings
+    documents: pl.DataFrame, chosen: Frames, asked: list[Ours], gold: Gold, settings: Settings
 ) -> pl.DataFrame:
     """Rows of `CleanerCandidates`; none where no candidates are asked for.
 
@@ -112,16 +85,9 @@ def cleaner_candidates(
     return conform(CleanerCandidates, rows)
 
 
-def _cleaned(parsed: pl.DataFrame, blocks: pl.DataFrame, asked: Asked) -> pl.DataFrame:
-    frames = {"parsed": parsed, "blocks": blocks.join(parsed.select("doc_id"), on="doc_id", how="semi")}
-    if asked.candidate.imported:
-        if asked.output is None:
-            raise ValueError(
-                f"pipeline.cleaning.candidates: {asked.candidate.name} is imported, but outputs/cleaned/"
-                f"{asked.candidate.imported}.jsonl is absent; add it or remove the candidate"
-            )
-        frames["output:cleaned"] = asked.output
-    return run(frames, asked.config, asked.runtime)["cleaned"]
+def _cleaned(parsed: pl.DataFrame, blocks: pl.DataFrame, asked: Ours) -> pl.DataFrame:
+    own = blocks.join(parsed.select("doc_id"), on="doc_id", how="semi")
+    return run({"parsed": parsed, "blocks": own, **asked.imported()}, asked.config, asked.runtime)["cleaned"]
 
 
 def _rows(

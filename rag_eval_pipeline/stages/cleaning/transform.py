@@ -18,7 +18,8 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from rag_eval_pipeline.engine.plugins import is_import_path, load
-from rag_eval_pipeline.stages.cleaning.candidate import EXTRACTORS, CleanerCandidate, check, distinct, known_cleaner
+from rag_eval_pipeline.stages.candidates import distinct
+from rag_eval_pipeline.stages.cleaning.candidate import EXTRACTORS, CleanerCandidate, check, known_cleaner
 from rag_eval_pipeline.stages.cleaning.tables import Cleaned
 from rag_eval_pipeline.text.derivation import common_subsequence, derive, fold, matched_tokens, tokens_of
 from rag_eval_pipeline.text.normalise import normalise_with_map

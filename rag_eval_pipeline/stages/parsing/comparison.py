@@ -7,7 +7,7 @@ differences by class (`stages.comparison`), and the parser that the pipeline goe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -15,15 +15,16 @@ import polars as pl
 from rag_eval_pipeline.corpus.gold import Gold
 from rag_eval_pipeline.corpus.settings import Settings
 from rag_eval_pipeline.engine.limits import Limits
-from rag_eval_pipeline.stages.comparison import CHOSEN, OTHER_FORMAT, Compared
+from rag_eval_pipeline.stages.candidates import CHOSEN, OTHER_FORMAT
+from rag_eval_pipeline.stages.comparison import Asked, Compared
 from rag_eval_pipeline.stages.parsing import quality
 from rag_eval_pipeline.stages.parsing.candidate import ParserCandidate
 from rag_eval_pipeline.stages.parsing.transform import ParsingConfig, run
 from rag_eval_pipeline.warehouse.measurement import document_of_table
-from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline.warehouse.table import Table, boolean, conform, integer, number, string, table
 
 Frames = Mapping[str, pl.DataFrame]
+Ours = Asked[ParserCandidate, ParsingConfig]
 
 COLUMNS = {
     ("cer", "none"): "cer_raw", ("cer", "nfc+ws"): "cer", ("wer", "none"): "wer_raw", ("wer", "nfc+ws"): "wer",
@@ -34,14 +35,14 @@ COLUMNS = {
 }  # fmt: skip
 """(metric, form) of a document -> column."""
 OF_TABLES = ("teds", "teds_struct", "teds_lenient")
-"""Metrics of a reference table; a document has their mean."""
+"""Metrics of a reference table; a document has their mean, in which a score below 0 counts as 0: so they are within 0 and 1."""
 _METRICS = {metric.name: metric for metric in quality.METRICS}
 COMPARED = (
     *(Compared(column, _METRICS[metric], "reference_chars") for column, metric in (("cer", "cer"), ("cer_raw", "cer"))),
     *(Compared(column, _METRICS[metric], "reference_words") for column, metric in (("wer", "wer"), ("wer_raw", "wer"))),
     Compared("coverage", _METRICS["coverage"], "reference_words"),
     *(Compared(name, _METRICS[name]) for name in ("invented", "word_precision", "word_recall", "length_ratio")),
-    *(Compared(name, _METRICS[name], "tables_expected") for name in OF_TABLES),
+    *(Compared(name, replace(_METRICS[name], low=0.0), "tables_expected") for name in OF_TABLES),
     *(Compared(name, _METRICS[name]) for name in ("reading_order", "heading_f1")),
 )
 """What the summary tells of each parser."""
@@ -81,43 +82,16 @@ class ParserCandidates(Table):
     tables_expected = integer("Reference tables")
     tables_read = integer("Tables read", null=True)
     spurious_tables = number("Tables read without a counterpart", null=True)
-    teds = number("Mean TEDS of its reference tables; a missing one counts 0", null=True)
-    teds_struct = number("Mean TEDS without content of cells", null=True)
-    teds_lenient = number("Mean lenient TEDS", null=True)
+    teds = number("Mean TEDS of its reference tables; a missing one counts 0, as one below 0 does", null=True)
+    teds_struct = number("The same without content of cells", null=True)
+    teds_lenient = number("The same, lenient", null=True)
     reading_order = number("Kendall's τ-b of its blocks", null=True)
     heading_f1 = number("F1 of its headings", null=True)
     compared = boolean("Whether the candidate read this document in its own way")
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A candidate as it is to be run.
-
-    Attributes:
-        candidate: the entry.
-        config: the section with the entry's settings laid over it.
-        runtime: whose memo is that of a pipeline with this config: what was compared is not read again once chosen.
-        output: rows of outputs/parsed/<name>.jsonl, where it is imported.
-    """
-
-    candidate: ParserCandidate
-    config: ParsingConfig
-    runtime: Runtime
-    output: pl.DataFrame | None = None
-
-
-def settings_of(config: ParsingConfig, candidate: ParserCandidate) -> ParsingConfig:
-    """The section as it would be with this candidate."""
-    return config.model_copy(update={**candidate.changes(), "candidates": ()})
-
-
-def output_of(candidate: ParserCandidate) -> str | None:
-    """Name of the output that it imports."""
-    return f"parsed/{candidate.imported}" if candidate.imported else None
-
-
 def parser_candidates(
-    documents: pl.DataFrame, chosen: Frames, asked: list[Asked], gold: Gold, settings: Settings
+    documents: pl.DataFrame, chosen: Frames, asked: list[Ours], gold: Gold, settings: Settings
 ) -> pl.DataFrame:
     """Rows of `ParserCandidates`; none where no candidates are asked for.
 
@@ -139,16 +113,9 @@ def parser_candidates(
     return conform(ParserCandidates, rows)
 
 
-def _read(documents: pl.DataFrame, asked: Asked) -> Frames:
+def _read(documents: pl.DataFrame, asked: Ours) -> Frames:
     """The candidate's tables; a document that is broken, hangs or eats all memory is a row with a status."""
-    frames = {"documents": documents}
-    if asked.candidate.imported:
-        if asked.output is None:
-            raise ValueError(
-                f"pipeline.parsing.candidates: {asked.candidate.name} is imported, but outputs/parsed/"
-                f"{asked.candidate.imported}.jsonl is absent; add it or remove the candidate"
-            )
-        frames["output:parsed"] = asked.output
+    frames = {"documents": documents, **asked.imported()}
     limits = Limits(seconds=asked.config.seconds, memory_mb=asked.config.memory_mb)
     return run(frames, asked.config, replace(asked.runtime, limits=limits))
 
@@ -205,7 +172,7 @@ def _figures(frames: Frames, gold: Gold, settings: Settings) -> dict[str, dict[s
     means = (
         measured.filter(pl.col("item_type") == "table", pl.col("metric").is_in(OF_TABLES))
         .group_by(document_of_table(pl.col("item_id")).alias("doc_id"), "metric")
-        .agg(pl.col("value").mean())
+        .agg(pl.col("value").clip(0).mean())
         .sort("doc_id", "metric")
     )
     for doc_id, metric, value in means.iter_rows():

@@ -16,6 +16,7 @@ from typing import Any
 from rag_eval_pipeline.engine.limits import Refusal
 from rag_eval_pipeline.stages.parsing.pdf import Line, Page, grid_of, is_scan, open_pdf, read_pages
 from rag_eval_pipeline.stages.parsing.reading import Cell, Grid, Reading, clean
+from rag_eval_pipeline.text.entities import EXTRA_MODEL, EXTRA_MODELS
 from rag_eval_pipeline.warehouse.fingerprint import library_versions
 
 
@@ -30,6 +31,7 @@ class Engine:
         media: formats that it reads.
         read: (file, config) -> what was read.
         warm: loads what is slow to load, outside of the documents' time limit.
+        needs: further packages without which it reads nothing.
     """
 
     package: str
@@ -38,18 +40,23 @@ class Engine:
     media: frozenset[str]
     read: Callable[[Path, Any], Reading]
     warm: Callable[[], object]
+    needs: tuple[str, ...] = ()
+
+
+def installed(name: str) -> bool:
+    """Whether all that an engine needs is installed."""
+    return all(find_spec(package) is not None for package in (ENGINES[name].package, *ENGINES[name].needs))
 
 
 def check(name: str, wanted_by: str) -> None:
-    """An engine's package is installed.
+    """An engine's packages are installed.
 
     Raises:
-        ValueError: it is not; the message names the extra.
+        ValueError: they are not; the message names the extra.
     """
-    engine = ENGINES[name]
-    if find_spec(engine.package) is None:
+    if not installed(name):
         raise ValueError(
-            f"{wanted_by} is {name}, which is not installed: pip install 'rag_eval_pipeline[{engine.extra}]', or name another"
+            f"{wanted_by} is {name}, which is not installed: pip install 'rag_eval_pipeline[{ENGINES[name].extra}]', or name another"
         )
 
 
@@ -176,7 +183,16 @@ KINDS_OF_UNSTRUCTURED = {
 
 
 def _read_docling(path: Path, config: Any) -> Reading:
-    document = _docling().convert(str(path), max_num_pages=config.max_pages).document
+    try:
+        document = _docling().convert(str(path), max_num_pages=config.max_pages).document
+    except Exception as error:
+        if _of_the_hub(error):
+            raise Refusal(
+                "error",
+                "docling's models are not there and their hub is not reached: run docling-tools models download where it is, and "
+                "set DOCLING_ARTIFACTS_PATH to the folder",
+            ) from error
+        raise
     reading = Reading("docling", pages=len(document.pages) or None)
     for item, _ in document.iterate_items():
         label = str(getattr(item.label, "value", item.label))
@@ -185,9 +201,21 @@ def _read_docling(path: Path, config: Any) -> Reading:
             reading.add_table(_grid_of_docling(item), page)
         elif text := getattr(item, "text", ""):
             level = 1 if label in {"title", "list_item"} else getattr(item, "level", None)
+            if label == "section_header" and level is not None and _is_html(path):
+                level += 1  # h1 is the title, and levels are counted below it
             kind = KINDS_OF_DOCLING.get(label, "paragraph")
             reading.add(kind, text, level if kind in {"heading", "list_item"} else None, page)
     return reading
+
+
+def _of_the_hub(error: BaseException) -> bool:
+    """Whether an error comes from fetching models."""
+    chain: BaseException | None = error
+    while chain is not None:
+        if type(chain).__module__.partition(".")[0] == "huggingface_hub":
+            return True
+        chain = chain.__cause__ or chain.__context__
+    return False
 
 
 def _grid_of_docling(table: Any) -> Grid:
@@ -225,7 +253,14 @@ def _read_unstructured(path: Path, config: Any) -> Reading:
         if pages > config.max_pages:
             raise Refusal("too_large", f"{pages} pages; pipeline.parsing.max_pages is {config.max_pages}")
     reading = Reading("unstructured", pages=pages)
-    for element in partition(filename=str(path)):
+    try:
+        elements = partition(filename=str(path))
+    except ImportError as error:
+        raise Refusal(
+            "unsupported",
+            f"unstructured lacks packages for {path.suffix.lower()} files: pip install 'rag_eval_pipeline[unstructured]'",
+        ) from error
+    for element in elements:
         meta = element.metadata
         html = getattr(meta, "text_as_html", None)
         if element.category == "Table" and html:
@@ -233,10 +268,15 @@ def _read_unstructured(path: Path, config: Any) -> Reading:
             reading.keep_table(clean(html), span, meta.page_number)
             continue
         kind = KINDS_OF_UNSTRUCTURED.get(element.category, "paragraph")
-        depth = getattr(meta, "category_depth", None)
-        level = (depth or 0) + 1 if kind in {"heading", "list_item"} else None
-        reading.add(kind, element.text, level, meta.page_number)
+        depth = getattr(meta, "category_depth", None) or 0
+        # Depths begin at 0, but for items of html, where they are the number of lists around.
+        level = max(depth, 1) if kind == "list_item" and _is_html(path) else depth + 1
+        reading.add(kind, element.text, level if kind in {"heading", "list_item"} else None, meta.page_number)
     return reading
+
+
+def _is_html(path: Path) -> bool:
+    return path.suffix.lower() in {".html", ".htm", ".xhtml"}
 
 
 def _warm_unstructured() -> None:
@@ -244,6 +284,12 @@ def _warm_unstructured() -> None:
     os.environ.setdefault("DO_NOT_TRACK", "true")
     os.environ.setdefault("UNSTRUCTURED_DISABLE_NOTICE", "1")
     import unstructured.partition.auto  # noqa: F401
+    from unstructured.nlp import tokenize
+
+    # It parts sentences with a spaCy model, and would fetch and install that while it reads. A copy is as good.
+    if hasattr(tokenize, "_SPACY_MODEL_NAME"):
+        tokenize._SPACY_MODEL_NAME = EXTRA_MODEL
+    tokenize.sent_tokenize("One.")
 
 
 def _warm_pdfplumber() -> None:
@@ -262,7 +308,13 @@ ENGINES: dict[str, Engine] = {
     "pymupdf": Engine("pymupdf", ("pymupdf",), "pymupdf", frozenset({"pdf"}), _read_pymupdf, _warm_pymupdf),
     "docling": Engine("docling", ("docling", "docling-core"), "docling", _TEXT | {"image"}, _read_docling, _docling),
     "unstructured": Engine(
-        "unstructured", ("unstructured",), "unstructured", _TEXT, _read_unstructured, _warm_unstructured
+        "unstructured",
+        ("unstructured", *EXTRA_MODELS),
+        "unstructured",
+        _TEXT,
+        _read_unstructured,
+        _warm_unstructured,
+        (EXTRA_MODEL,),
     ),
 }
 """By the name that corpus.yaml gives them."""

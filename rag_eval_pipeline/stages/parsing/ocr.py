@@ -10,6 +10,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rag_eval_pipeline.engine.limits import Refusal
 from rag_eval_pipeline.engine.worker import run_tool
 from rag_eval_pipeline.stages.parsing.reading import Reading, join_lines
@@ -156,11 +158,41 @@ def _rapidocr() -> Any:
     return RapidOCR(params={"Global.log_level": "critical"})
 
 
+def _upright(image: Image) -> Any:
+    """What rapidocr reads. Of a turned page it reads each line and not their order, so the page is turned back and read again."""
+    pixels, ocr = np.asarray(image.convert("RGB")), _rapidocr()
+    found = ocr(pixels)
+    turns = _quarter_turns(ocr, pixels, found) if found.txts else 0
+    return ocr(np.ascontiguousarray(np.rot90(pixels, turns))) if turns else found
+
+
+def _quarter_turns(ocr: Any, pixels: Any, found: Any) -> int:
+    """Quarter turns against the clock after which most of the text stands upright.
+
+    Lines of a page that lies on its side are taller than wide; which side is up, rapidocr's classifier of lines tells. Texts of
+    one or two characters are as tall as wide, and tell nothing.
+    """
+    lines = [(box, len(text)) for box, text in zip(found.boxes, found.txts, strict=True) if len(text) > 2]
+    if not lines:
+        return 0
+    # As the classifier was made for: tall lines are turned a quarter against the clock.
+    labels = ocr.text_cls(ocr.crop_text_regions(pixels, [box for box, _ in lines])).cls_res
+    tall = upside_down = 0
+    for (box, length), (label, score) in zip(lines, labels, strict=True):
+        width, height = np.ptp(box, axis=0)
+        tall += length * (height >= 1.5 * width)
+        upside_down += length * (label == "180" and score > _SURE)
+    half = sum(length for _, length in lines) / 2
+    return (1 if tall > half else 0) + (2 if upside_down > half else 0)
+
+
+_SURE = 0.9
+"""Score from which rapidocr itself turns a line around."""
+
+
 def _by_rapidocr(image: Image) -> Iterator[list[str]]:
     """Boxes sorted into lines; a gap of more than a line's height starts a paragraph."""
-    import numpy as np
-
-    found = _rapidocr()(np.asarray(image.convert("RGB")))
+    found = _upright(image)
     if not found.txts:
         return
     boxes = [

@@ -1,4 +1,4 @@
-"""How faithfully documents were read: text against the reference text; tables and structure in the modules beside this one.
+"""How faithfully documents were read: text against the reference text; lengths, tables and structure in the modules beside this.
 
 A document that could not be read has lost all of its text: it is measured as an empty output and its status says so.
 """
@@ -14,7 +14,7 @@ from rag_eval_pipeline.corpus.gold import Gold
 from rag_eval_pipeline.corpus.settings import Settings
 from rag_eval_pipeline.measures.fidelity import Measured, cer, coverage, wer
 from rag_eval_pipeline.measures.metric import Metric
-from rag_eval_pipeline.stages.parsing import structure_quality, tables_quality
+from rag_eval_pipeline.stages.parsing import length_quality, structure_quality, tables_quality
 from rag_eval_pipeline.warehouse.measurement import measurement, measurements
 
 INF = float("inf")
@@ -28,6 +28,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("word_precision", "Words read that are in the reference, in any order / words read", "higher"),
     Metric("word_recall", "Words of the reference that were read, in any order / words of the reference", "higher"),
     Metric("length_ratio", "Characters read / characters expected", "neither", 0, INF),
+    *length_quality.METRICS,
     *tables_quality.METRICS,
     *structure_quality.METRICS,
 )
@@ -51,6 +52,7 @@ def measure(frames: Mapping[str, pl.DataFrame], gold: Gold, config: Any, setting
     for row in joined.iter_rows(named=True):
         rows += _fidelity(row)
         rows.append(_length_ratio(row, typical.get(row["doc_class"])))
+    rows += length_quality.length_rows(frames)
     statuses = dict(joined.select("doc_id", "status").iter_rows())
     rows += tables_quality.table_rows(statuses, frames, gold)
     rows += structure_quality.structure_rows(statuses, frames, gold)

@@ -6,6 +6,7 @@ Here: who is compared with whom, and the rows. The measures stand in `measures.t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -17,6 +18,7 @@ from rag_eval_pipeline.warehouse.measurement import measurement, table_item
 
 METRICS: tuple[Metric, ...] = (
     Metric("teds", "1 - tree edit distance / nodes of the larger table", "higher", -1),
+    Metric("teds_clipped", "TEDS, 0 where it is below: no table is read worse than a missing one", "higher"),
     Metric("teds_struct", "The same with the content of cells left out", "higher", -1),
     Metric("teds_lenient", "The same after th is read as td and row groups, inner tags and white space are levelled", "higher", -1),
     Metric("spurious_tables", "Tables read without a counterpart in the reference", "lower", 0, float("inf")),
@@ -64,6 +66,9 @@ def _of_document(doc_id: str, status: str, wanted: Mapping[int, str], read: list
         for name, options in VARIANTS.items():
             found = score if place is None or not options else _score(html, read[place], options)
             rows.append(_row(name, table_item(doc_id, number), found, status))
+        rows.append(
+            _row("teds_clipped", table_item(doc_id, number), replace(score, value=max(score.value, 0.0)), status)
+        )
     extra, shown = float(len(spurious)), "scored" if status == "ok" else status
     counts = {"numerator": extra, "denominator": float(len(read))}
     rows.append(measurement("spurious_tables", "document", doc_id, extra, unit="table", status=shown, **counts))
@@ -89,6 +94,7 @@ def _row(name: str, item_id: str, score: TableScore, status: str) -> dict[str, A
 
 def _unlabelled(doc_id: str) -> list[dict[str, Any]]:
     tables = [
-        measurement(name, "table", table_item(doc_id, None), None, unit="table", status="no_gold") for name in VARIANTS
+        measurement(name, "table", table_item(doc_id, None), None, unit="table", status="no_gold")
+        for name in (*VARIANTS, "teds_clipped")
     ]
     return [*tables, measurement("spurious_tables", "document", doc_id, None, unit="table", status="no_gold")]

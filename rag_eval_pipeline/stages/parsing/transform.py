@@ -15,8 +15,9 @@ from rag_eval_pipeline.corpus.faults import several
 from rag_eval_pipeline.corpus.fingerprints import sha256_file
 from rag_eval_pipeline.engine.limits import Limits, Refusal
 from rag_eval_pipeline.engine.plugins import is_import_path, load
+from rag_eval_pipeline.stages.candidates import distinct
 from rag_eval_pipeline.stages.parsing import engines, ocr
-from rag_eval_pipeline.stages.parsing.candidate import ParserCandidate, distinct, known_parser
+from rag_eval_pipeline.stages.parsing.candidate import ParserCandidate, known_parser
 from rag_eval_pipeline.stages.parsing.markup import read_html
 from rag_eval_pipeline.stages.parsing.ocr import read_image
 from rag_eval_pipeline.stages.parsing.pdf import read_pdf

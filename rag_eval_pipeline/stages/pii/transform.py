@@ -439,24 +439,28 @@ def _rules(key: _Key) -> list[Rule]:
 
 
 class _Analyzer:
-    """presidio's analysis in one language. Where patterns alone are looked for, only what stands before a finding is tokenised.
+    """presidio's analysis in one language, with less work for the same findings.
 
-    presidio reads every text with spaCy before it looks for anything; a pattern needs that only for its context words.
+    presidio reads every text with the whole of spaCy's pipeline before it looks for anything. Patterns need that only for their
+    context words: without a model, what stands before a finding is tokenised; with one, a text is read for names, and for
+    lemmas only where a pattern with context words was found.
     """
 
     def __init__(self, language: str, recognizers: list[Any], model: str | None, key: _Key) -> None:
         from presidio_analyzer import AnalyzerEngine, EntityRecognizer, RecognizerRegistry
         from presidio_analyzer.context_aware_enhancers import LemmaContextAwareEnhancer
+        from presidio_analyzer.predefined_recognizers import SpacyRecognizer
 
         self._language = language
-        self._recognizers = recognizers
+        self._named = next((recognizer for recognizer in recognizers if isinstance(recognizer, SpacyRecognizer)), None)
+        self._patterns = [recognizer for recognizer in recognizers if recognizer is not self._named]
         self._threshold = key.threshold
         self._nlp = _nlp_engine(language, model)
         self._entities = sorted({e for r in recognizers for e in r.supported_entities} & set(key.entities))
         self._enhancer = LemmaContextAwareEnhancer()
         self._distinct = EntityRecognizer.remove_duplicates
-        # A user's own recogniser and a model may need the whole text's tokens.
-        self._whole = model is not None or bool(key.recognizers)
+        # A user's own recogniser may need the whole text's tokens, lemmas and entities.
+        self._whole = bool(key.recognizers)
         self._engine = AnalyzerEngine(
             registry=RecognizerRegistry(recognizers=recognizers, supported_languages=[language]),
             nlp_engine=self._nlp,
@@ -473,13 +477,31 @@ class _Analyzer:
                     text, language=self._language, entities=self._entities, score_threshold=self._threshold
                 )
             )
-        found = [
-            self._in_context(text, result, recognizer)
-            for recognizer in self._recognizers
+        found = self._by_patterns(text) if self._named is None else self._with_model(text, self._named)
+        return list(self._distinct([result for result in found if result.score >= self._threshold]))
+
+    def _by_patterns(self, text: str) -> list[Any]:
+        return [self._in_context(text, result, recognizer) for result, recognizer in self._matches(text)]
+
+    def _with_model(self, text: str, named: Any) -> list[Any]:
+        """Names, and patterns with the model's lemmas as context."""
+        document = self._nlp.read_names(text)
+        names = named.analyze(text, self._entities, self._nlp.artifacts(document))
+        matches = self._matches(text)
+        results = [result for result, _ in matches]
+        if any(recognizer.context for _, recognizer in matches):
+            artifacts = self._nlp.artifacts(self._nlp.add_lemmas(document))
+            results = self._enhancer.enhance_using_context(text, results, artifacts, self._patterns)
+        return [*names, *results]
+
+    def _matches(self, text: str) -> list[tuple[Any, Any]]:
+        """What patterns find, with the recogniser of each; before context."""
+        return [
+            (result, recognizer)
+            for recognizer in self._patterns
             if any(entity not in NEEDS or NEEDS[entity].search(text) for entity in recognizer.supported_entities)
             for result in self._found(text, recognizer)
         ]
-        return list(self._distinct([result for result in found if result.score >= self._threshold]))
 
     def _found(self, text: str, recognizer: Any) -> list[Any]:
         """A recogniser's results, from the words that may hold one where it finds nothing with white space."""
@@ -599,12 +621,26 @@ def _nlp_engine(language: str, model: str | None) -> Any:
 
     pipeline = _pipeline(spacy, language, model)
     pipeline.max_length = WINDOW * 10
+    deferred = _deferred(pipeline)
 
     class Pipelines(SpacyNlpEngine):
         """A ready-made pipeline: nothing is looked up or downloaded. A blank one has no lemmas, so words stand for them."""
 
         def process_text(self, text: str, language: str) -> Any:
-            document = pipeline(text)
+            return self.artifacts(pipeline(text))
+
+        def read_names(self, text: str) -> Any:
+            """A document with entities; lemmas may be missing."""
+            return pipeline(text, disable=deferred)
+
+        def add_lemmas(self, document: Any) -> Any:
+            """The document of `read_names` as the whole pipeline would have made it."""
+            for name in deferred:
+                document = pipeline.get_pipe(name)(document)
+            return document
+
+        def artifacts(self, document: Any) -> Any:
+            """What recognisers read."""
             if model is None:
                 for token in document:
                     token.lemma_ = token.lower_
@@ -613,6 +649,21 @@ def _nlp_engine(language: str, model: str | None) -> Any:
     engine: Any = Pipelines(models=[{"lang_code": language, "model_name": model or f"blank-{language}"}])
     engine.nlp = {language: pipeline}
     return engine
+
+
+_FOR_LEMMAS = frozenset({"tagger", "morphologizer", "attribute_ruler", "lemmatizer", "trainable_lemmatizer"})
+_FOR_NAMES = frozenset({"tok2vec", "transformer", "curated_transformer", "parser", "senter", "sentencizer", "ner"})
+
+
+def _deferred(pipeline: Any) -> list[str]:
+    """Parts of a spaCy pipeline that names do not depend on, in order; none where it has parts that are not known here.
+
+    The parser stays: an entity does not go beyond the sentence that it sees.
+    """
+    kinds = {name: pipeline.get_pipe_meta(name).factory for name in pipeline.pipe_names}
+    if not set(kinds.values()) <= _FOR_LEMMAS | _FOR_NAMES:
+        return []
+    return [name for name, kind in kinds.items() if kind in _FOR_LEMMAS]
 
 
 def _pipeline(spacy: Any, language: str, model: str | None) -> Any:

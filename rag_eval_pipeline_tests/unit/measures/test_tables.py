@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lxml import html as lxml_html
 from rapidfuzz.distance import Levenshtein
 
+from rag_eval_pipeline.measures import tables as measures
 from rag_eval_pipeline.measures.metric import Unmeasured
 from rag_eval_pipeline.measures.tables import match_tables, table_score, table_tree, teds, tree_distance
 from rag_eval_pipeline_tests.sizes import FULL, measured
@@ -177,6 +178,16 @@ def test_a_table_nested_deeper_than_the_stack_is_read():
     tree = table_tree(rows)
     assert tree is not None
     assert tree_distance(tree, tree) == 0.0
+
+
+def test_two_deeply_nested_tables_of_few_nodes_are_too_large_and_said_to_be():
+    deep = "".join(f"<tr>{'<b><i></i>' * 100}{'</b>' * 100}</tr>" for _ in range(10))
+    with pytest.raises(Unmeasured, match="too large") as told:
+        teds(f"<table>{deep}</table>", f"<table>{deep}<tr></tr></table>")
+    assert told.value.reason == "too_large"
+    flat = "".join(f"<tr>{'<td></td>' * 8}</tr>" for _ in range(550))
+    trees = [measures.table_tree(f"<table>{flat}{more}</table>") for more in ("", "<tr></tr>")]
+    assert measures._steps(trees[0]) * measures._steps(trees[1]) < measures.MAX_STEPS / 20
 
 
 def test_two_different_cells_of_megabytes_are_too_large_and_said_to_be():

@@ -6,11 +6,12 @@ import pytest
 from pydantic import ValidationError
 
 from rag_eval_pipeline.measures import confidence_interval, paired_interval
+from rag_eval_pipeline.stages.candidates import settings_of
 from rag_eval_pipeline.stages.cleaning import candidate as cleaners
 from rag_eval_pipeline.stages.cleaning.transform import CleaningConfig
 from rag_eval_pipeline.stages.cleaning.transform import identity as cleaner_identity
 from rag_eval_pipeline.stages.comparison import summary
-from rag_eval_pipeline.stages.parsing.comparison import COMPARED, ParserCandidates, settings_of
+from rag_eval_pipeline.stages.parsing.comparison import COMPARED, ParserCandidates
 from rag_eval_pipeline.stages.parsing.transform import ParsingConfig
 from rag_eval_pipeline.warehouse.table import conform
 
@@ -114,6 +115,23 @@ def test_micro_weighs_by_the_reference_and_time_is_by_page():
     assert found["mean"] == pytest.approx(0.25)
     assert found["seconds_per_page"] == pytest.approx(1.0 / 4)
     assert (found["interval"], found["delta"], found["delta_method"]) == ("no_bounds", None, None)
+
+
+def test_intervals_of_table_scores_stay_within_zero_and_one():
+    rows = [{**row, "teds": score, "tables_expected": 1} for row, score in zip(rows_of([0.1] * 4, "chosen"), [0, 0, 0.1, 0], strict=True)]  # fmt: skip
+    found = summarised(rows, metric="teds", doc_class="all")
+    assert (found["interval"], found["mean"]) == ("bounded", pytest.approx(0.025))
+    expected = confidence_interval([0, 0, 0.1, 0], low=0, high=1)
+    assert 0 <= found["mean_low"] == pytest.approx(expected.low)
+    assert 1 >= found["mean_high"] == pytest.approx(expected.high)
+
+
+def test_equal_error_rates_of_few_documents_have_a_difference_and_no_interval():
+    rows = [*rows_of([0.0] * 10, "chosen"), *rows_of([0.0] * 10, "pdfplumber")]
+    found = summarised(rows, candidate="pdfplumber", metric="cer", doc_class="all")
+    assert (found["delta"], found["delta_low"], found["delta_method"]) == (0.0, None, "no_bounds")
+    bounded = summarised(rows, candidate="pdfplumber", metric="coverage", doc_class="all")
+    assert bounded["delta_low"] < 0 < bounded["delta_high"]
 
 
 def test_a_candidate_without_a_value_has_no_mean_and_says_why():

@@ -1,6 +1,8 @@
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import polars as pl
 import pytest
 from pydantic import ValidationError
@@ -11,8 +13,9 @@ from rag_eval_pipeline.engine.plugins import PluginError
 from rag_eval_pipeline.measures.fidelity import cer
 from rag_eval_pipeline.stages.parsing import ocr, transform
 from rag_eval_pipeline.stages.parsing.quality import METRICS, measure
-from rag_eval_pipeline.stages.parsing.tables import Blocks, ParsedTables
+from rag_eval_pipeline.stages.parsing.tables import Blocks, Parsed, ParsedTables
 from rag_eval_pipeline.stages.parsing.transform import ParsingConfig, run
+from rag_eval_pipeline.stages.source.tables import Documents
 from rag_eval_pipeline.stages.source.transform import SourceConfig
 from rag_eval_pipeline.stages.source.transform import run as list_documents
 from rag_eval_pipeline.warehouse.measurement import ROW
@@ -209,6 +212,35 @@ def test_the_wheels_engine_reads_where_tesseract_is_not_installed(shared, tmp_pa
     assert cer(PHOTOTEST, row["text"]).value < 0.02
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["phototest-rotated-180.png", "phototest-rotated-L.png", "phototest-rotated-R.png"])
+def test_the_wheels_engine_turns_pages_upright(shared, tmp_path, name):
+    row = read(shared("data", "tesseract", name), tmp_path, ocr="rapidocr")
+    assert cer(PHOTOTEST, row["text"]).value < 0.02
+
+
+@pytest.mark.parametrize(
+    ("tall", "labels", "turns"),
+    [
+        (False, ["0", "0", "0"], 0),
+        (True, ["0", "0", "0"], 1),
+        (False, ["180", "180", "0"], 2),
+        (True, ["180", "180", "180"], 3),
+        (False, ["180", "0", "0"], 0),
+    ],
+)
+def test_most_of_the_text_says_which_way_a_page_is_turned(tall, labels, turns):
+    width, height = (10, 100) if tall else (100, 10)
+    box = np.array([[0, 0], [width, 0], [width, height], [0, height]], dtype=np.float32)
+    upright_digit = np.array([[0, 0], [5, 0], [5, 12], [0, 12]], dtype=np.float32)
+    found = SimpleNamespace(boxes=[box, box, box, *[upright_digit] * 9], txts=["some words"] * 3 + ["1"] * 9)
+    engine = SimpleNamespace(
+        crop_text_regions=lambda _pixels, boxes: boxes,
+        text_cls=lambda crops: SimpleNamespace(cls_res=[(label, 0.99) for label in labels[: len(crops)]]),
+    )
+    assert ocr._quarter_turns(engine, None, found) == turns
+
+
 @needs_tesseract
 @pytest.mark.parametrize("name", ["phototest.tif", "phototest-rotated-180.png", "phototest-rotated-L.png"])
 def test_turned_pages_read_as_upright_ones(shared, tmp_path, name):
@@ -250,9 +282,15 @@ def test_a_missing_engine_or_language_is_named_before_anything_runs(tmp_path, mo
 
 
 def quality(parsed, references):
-    documents = pl.DataFrame({"doc_id": list(parsed), "doc_class": ["txt"] * len(parsed)})
-    rows = [(doc_id, *found) for doc_id, found in parsed.items()]
-    frame = pl.DataFrame(rows, schema=["doc_id", "text", "status"], orient="row")
+    documents = pl.DataFrame(
+        [(doc_id, "txt", "txt", 100) for doc_id in parsed],
+        schema=["doc_id", "doc_class", "media", "bytes"],
+        orient="row",
+    )
+    rows = [(doc_id, *found, None) for doc_id, found in parsed.items()]
+    frame = pl.DataFrame(
+        rows, schema={"doc_id": pl.String, "text": pl.String, "status": pl.String, "pages": pl.Int64}, orient="row"
+    )
     gold = Gold(references=pl.DataFrame(list(references.items()), schema=SCHEMAS["references"], orient="row"))
     frames = {
         "documents": documents,
@@ -295,8 +333,8 @@ def test_every_document_has_every_metric_or_a_reason():
 
 def test_an_empty_version_measures_nothing():
     frames = {
-        "documents": pl.DataFrame(schema={"doc_id": pl.String, "doc_class": pl.String}),
-        "parsed": pl.DataFrame(schema={"doc_id": pl.String, "text": pl.String, "status": pl.String}),
+        "documents": conform(Documents, []),
+        "parsed": conform(Parsed, []),
         "blocks": conform(Blocks, []),
         "parsed_tables": conform(ParsedTables, []),
     }

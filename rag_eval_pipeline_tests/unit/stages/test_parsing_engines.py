@@ -6,9 +6,11 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from pydantic import ValidationError
 
+from rag_eval_pipeline.engine.limits import Refusal
 from rag_eval_pipeline.measures import cer
 from rag_eval_pipeline.stages.parsing import engines, ocr
 from rag_eval_pipeline.stages.parsing.transform import ParsingConfig, identity, one
+from rag_eval_pipeline.text.entities import EXTRA_MODEL
 from rag_eval_pipeline_tests.unit.stages import documents as made
 
 needs_tesseract = pytest.mark.skipif(ocr.tesseract() is None, reason="tesseract is not installed")
@@ -113,10 +115,12 @@ def test_elements_of_unstructured_become_blocks_and_tables(monkeypatch, tmp_path
     for name in ("unstructured", "unstructured.partition"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.setitem(sys.modules, "unstructured.partition.auto", auto)
-    (tmp_path / "page.html").write_text("x")
-    reading = engines.ENGINES["unstructured"].read(tmp_path / "page.html", ParsingConfig())
-    kinds = [(block["kind"], block["level"]) for block in reading.blocks]
-    assert kinds == [("heading", 1), ("boilerplate", None), ("paragraph", None), ("list_item", 2), ("table", None)]
+    for name, level in (("page.html", 1), ("page.docx", 2)):
+        reading = engines.ENGINES["unstructured"].read(tmp_path / name, ParsingConfig())
+        kinds = [(block["kind"], block["level"]) for block in reading.blocks]
+        assert kinds == [
+            ("heading", 1), ("boilerplate", None), ("paragraph", None), ("list_item", level), ("table", None),
+        ]  # fmt: skip
     assert reading.tables[0]["html"] == "<table><tr><td>a</td><td>b</td></tr></table>"
 
 
@@ -146,3 +150,71 @@ def test_items_of_docling_become_blocks_and_a_spanning_cell_stands_once(monkeypa
         ("heading", 2, 2), ("paragraph", None, 2), ("table", None, 2), ("boilerplate", None, None),
     ]  # fmt: skip
     assert reading.tables[0]["html"] == '<table><tr><th colspan="2">both</th></tr><tr><td>a</td><td>b</td></tr></table>'
+
+
+def test_headings_of_a_page_that_docling_counts_below_its_title_have_the_levels_of_the_page(monkeypatch, tmp_path):
+    items = [SimpleNamespace(label="title", text="h1", prov=[]), SimpleNamespace(label="section_header", text="h2", level=1, prov=[])]  # fmt: skip
+    document = SimpleNamespace(pages={}, iterate_items=lambda: ((item, 0) for item in items))
+    converter = SimpleNamespace(convert=lambda _path, max_num_pages: SimpleNamespace(document=document))
+    monkeypatch.setattr(engines, "_CONVERTER", [converter])
+    for name, levels in (("x.html", [1, 2]), ("x.docx", [1, 1])):
+        reading = engines.ENGINES["docling"].read(tmp_path / name, ParsingConfig())
+        assert [block["level"] for block in reading.blocks] == levels
+
+
+def test_docling_without_its_models_is_a_refusal_that_says_what_to_do(monkeypatch, tmp_path):
+    missing = type("LocalEntryNotFoundError", (OSError,), {"__module__": "huggingface_hub.errors"})
+
+    def convert(_path, max_num_pages):
+        try:
+            raise missing("no models for /secret/contract.pdf")
+        except OSError as error:
+            raise RuntimeError("conversion failed") from error
+
+    monkeypatch.setattr(engines, "_CONVERTER", [SimpleNamespace(convert=convert)])
+    with pytest.raises(Refusal, match="docling-tools models download") as told:
+        engines.ENGINES["docling"].read(tmp_path / "x.pdf", ParsingConfig())
+    assert told.value.status == "error"
+    assert "secret" not in str(told.value)
+
+
+def test_another_failure_of_docling_stays_what_it_is(monkeypatch, tmp_path):
+    def convert(_path, max_num_pages):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(engines, "_CONVERTER", [SimpleNamespace(convert=convert)])
+    with pytest.raises(ZeroDivisionError):
+        engines.ENGINES["docling"].read(tmp_path / "x.pdf", ParsingConfig())
+
+
+def stand_in(monkeypatch, **modules):
+    """Modules of unstructured by their last name."""
+    for name in ("unstructured", "unstructured.partition", "unstructured.nlp"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    for name, (package, module) in modules.items():
+        monkeypatch.setitem(sys.modules, f"unstructured.{package}.{name}", module)
+        setattr(sys.modules[f"unstructured.{package}"], name, module)
+
+
+def test_unstructured_takes_the_model_that_is_installed_and_fetches_none(monkeypatch):
+    tokenize = ModuleType("unstructured.nlp.tokenize")
+    tokenize._SPACY_MODEL_NAME, loaded = "fetched_while_it_reads", []
+    tokenize.sent_tokenize = lambda _text: loaded.append(tokenize._SPACY_MODEL_NAME)
+    stand_in(monkeypatch, auto=("partition", ModuleType("auto")), tokenize=("nlp", tokenize))
+    engines.ENGINES["unstructured"].warm()
+    assert loaded == [EXTRA_MODEL], "loaded here, outside of a document's time"
+    monkeypatch.setattr(engines, "find_spec", lambda name: None if name == EXTRA_MODEL else name)
+    with pytest.raises(ValueError, match=r"rag_eval_pipeline\[unstructured\]"):
+        identity(ParsingConfig(parser="unstructured"))
+
+
+def test_a_format_that_unstructured_lacks_packages_for_is_refused_by_name(monkeypatch, tmp_path):
+    def partition(filename):
+        raise ImportError("partition_docx() is not available")
+
+    auto = ModuleType("unstructured.partition.auto")
+    auto.partition = partition
+    stand_in(monkeypatch, auto=("partition", auto))
+    with pytest.raises(Refusal, match=r"lacks packages for \.docx files") as told:
+        engines.ENGINES["unstructured"].read(tmp_path / "x.docx", ParsingConfig())
+    assert told.value.status == "unsupported"

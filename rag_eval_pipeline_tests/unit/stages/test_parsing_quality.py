@@ -20,7 +20,7 @@ from rag_eval_pipeline_tests.integration.house import Run, home_of
 from rag_eval_pipeline_tests.small import QUICK, write_corpus, write_jsonl
 from rag_eval_pipeline_tests.unit.stages.test_parsing import SourceConfig, files, list_documents
 
-TABLES = ("teds", "teds_struct", "teds_lenient")
+TABLES = ("teds", "teds_clipped", "teds_struct", "teds_lenient")
 STRUCTURE = (
     "reading_order", "block_edit_distance", "heading_f1", "heading_level_acc", "title_exact", "title_similarity",
     "list_integrity",
@@ -62,7 +62,9 @@ def measured(gold_tables=None, read=None, structure=None, blocks=None, statuses=
         texts[doc_id] = text
     frames = {
         "documents": pl.DataFrame(
-            [(doc_id, "any") for doc_id in statuses], schema=["doc_id", "doc_class"], orient="row"
+            [(doc_id, "any", "txt", 100) for doc_id in statuses],
+            schema=["doc_id", "doc_class", "media", "bytes"],
+            orient="row",
         ),
         "parsed": conform(
             Parsed,
@@ -149,6 +151,17 @@ def test_header_cells_count_in_the_strict_score_and_not_in_the_lenient_one():
     found = measured({"d": [ONE]}, {"d": [grid("tariff A", "price 10", cell="th")]})
     assert found["teds", "d#0"][0] == pytest.approx(1 - 4 / 6)
     assert found["teds_lenient", "d#0"] == (1.0, "scored")
+
+
+def test_a_table_so_odd_that_it_scores_below_zero_is_clipped_beside_the_score():
+    row, empty = grid("a b c d"), f"<table>{'<tr></tr>' * 5}</table>"
+    found = measured({"d": [row]}, {"d": [empty]})
+    assert found["teds", "d#0"] == (pytest.approx(1 - 6 / 5), "scored"), (
+        "of 5 nodes a row goes, 4 cells become rows, a row comes"
+    )
+    assert found["teds_clipped", "d#0"] == (0.0, "scored")
+    found = measured({"d": [ONE]}, {"d": [grid("tariff A", "price 11")]})
+    assert found["teds_clipped", "d#0"] == found["teds", "d#0"]
 
 
 def test_tables_too_large_to_compare_have_no_value_unless_they_are_equal(monkeypatch):

@@ -409,3 +409,69 @@ def test_without_labels_nothing_is_judged():
     rows = measure({**given_frames, **made}, Gold(), CONFIG(), Settings())
     assert rows["value"].null_count() == len(rows)
     assert set(rows["status"]) <= {"no_gold", "no_prediction"}
+
+
+# Names, with a model ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small_model(tmp_path_factory):
+    """A pipeline that knows a few names and lemmas: parts in the order of spaCy's own models."""
+    transform.prepare(CONFIG())  # presidio without torch; spaCy alone would load both
+    import spacy
+    from spacy.lookups import Lookups
+    from spacy.training import Example
+
+    nlp = spacy.blank("en")
+    for part in ("tagger", "sentencizer", "attribute_ruler", "ner"):
+        nlp.add_pipe(part)
+    given = {"tags": ["N", "N", "V", "P", "N"], "entities": [(0, 8, "PERSON"), (18, 24, "GPE")]}
+    example = Example.from_dict(nlp.make_doc("Ana Ruiz lives in Bilbao"), given)
+    optimizer = nlp.initialize(lambda: [example])
+    for _ in range(15):
+        nlp.update([example], sgd=optimizer)
+    nlp.get_pipe("attribute_ruler").add(patterns=[[{"TAG": "N"}]], attrs={"POS": "NOUN"})
+    lookups = Lookups()
+    lookups.add_table("lemma_lookup", {"paid": "card", "cards": "card"})
+    nlp.add_pipe("lemmatizer", config={"mode": "lookup"}, before="ner").initialize(lookups=lookups)
+    folder = tmp_path_factory.mktemp("models") / "small"
+    nlp.to_disk(folder)
+    return str(folder)
+
+
+TOLD = (
+    "Ana Ruiz lives in Bilbao",
+    "Ana Ruiz lives in Bilbao. Ana Ruiz paid 4012888888881881, write to ana@x.es or call 600 123 456.",
+    "cards: 4012888888881882",
+    "no name, nothing",
+)
+
+
+def test_with_a_model_less_work_gives_presidios_own_spans_and_scores(small_model, monkeypatch):
+    kinds = ("PERSON", "LOCATION", "EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD", "US_SSN")
+    config = CONFIG(entities=kinds, models={"en": small_model}, score_threshold=0.0, regions=("ES",))
+    engine = transform._engine(transform._engine_key(config))
+    quick = [engine.analyze(text) for text in TOLD]
+    assert (0, 8, "PERSON") in {row[:3] for row in quick[0]}
+    assert {row[2] for row in quick[1]} >= {"CREDIT_CARD", "EMAIL_ADDRESS", "PHONE_NUMBER"}
+    monkeypatch.setattr(engine._analyzers["en"], "_whole", True)
+    assert quick == [engine.analyze(text) for text in TOLD]
+
+
+def test_lemmas_are_made_only_where_a_pattern_has_context_words(small_model, monkeypatch):
+    config = CONFIG(entities=("PERSON", "CREDIT_CARD"), models={"en": small_model}, languages=("en",))
+    nlp = transform._engine(transform._engine_key(config))._analyzers["en"]._nlp
+    assert transform._deferred(nlp.nlp["en"]) == ["tagger", "attribute_ruler", "lemmatizer"]
+    asked = []
+    monkeypatch.setattr(type(nlp), "add_lemmas", lambda self, document: asked.append(document.text) or document)
+    for text in TOLD:
+        find(text, config)
+    assert asked == [TOLD[1]]
+
+
+def test_nothing_is_left_out_of_a_pipeline_with_parts_of_others(small_model):
+    import spacy
+
+    nlp = spacy.load(small_model)
+    nlp.add_pipe("entity_ruler", before="ner")
+    assert transform._deferred(nlp) == []

@@ -1,10 +1,12 @@
 """Labelled sets: read with exact offsets, halved without parting what is alike, scored with the invariants of spans."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
 
 from rag_eval_pipeline.stages.pii.transform import CONFIG, _Analyzer, _engine, _engine_key
+from rag_eval_pipeline.text.entities import EXTRA_MODEL
 from rag_eval_pipeline_tests.bench.pii import (
     MEDDOCAN,
     RESEARCH,
@@ -113,4 +115,16 @@ def test_reading_only_what_precedes_a_finding_gives_presidios_own_spans_and_scor
     for analyzer in engine._analyzers.values():
         assert isinstance(analyzer, _Analyzer)
         monkeypatch.setattr(analyzer, "_whole", True)
+    assert quick == [engine.analyze(text) for text in texts]
+
+
+@pytest.mark.full
+@pytest.mark.skipif(find_spec(EXTRA_MODEL) is None, reason="the extra spacy-en is not installed")
+def test_with_the_english_model_names_and_patterns_are_those_of_presidio(notes, sentences, monkeypatch):
+    kinds = ("PERSON", "LOCATION", "ORGANIZATION", "EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD", "US_SSN", "US_DRIVER_LICENSE")  # fmt: skip
+    engine = _engine(_engine_key(CONFIG(entities=kinds, languages=("en",), regions=WORLD[:3], score_threshold=0.0)))
+    texts = [text.text for text in (*notes[:5], *sentences[::5])]
+    quick = [engine.analyze(text) for text in texts]
+    assert sum(row[2] == "PERSON" for rows in quick for row in rows) > 100
+    monkeypatch.setattr(engine._analyzers["en"], "_whole", True)
     assert quick == [engine.analyze(text) for text in texts]
