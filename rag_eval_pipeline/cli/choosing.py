@@ -43,10 +43,9 @@ def parsers(
     """
     from rag_eval_pipeline.release.evaluated import compare_parsers
     from rag_eval_pipeline.stages.parsing.comparison import COMPARED
-    from rag_eval_pipeline.stages.parsing.engines import ENGINES
+    from rag_eval_pipeline.stages.parsing.engines import ENGINES, installed
 
-    installed = [name for name, engine in ENGINES.items() if find_spec(engine.package) is not None]
-    subject = _subject(key, "parsing", tried, installed)
+    subject = _subject(key, "parsing", tried, [name for name in ENGINES if installed(name)])
     rows = compare_parsers(subject)["parser_candidates"]
     _show(subject, "parsing", rows, COMPARED, "parser")
 
@@ -84,8 +83,9 @@ def _subject(key: str, stage: str, tried: list[str] | None, installed: list[str]
     subject = Subject.open(Home.find(), key)
     config = subject.configs[stage]
     if tried or not config.candidates:
+        others = [name for name in installed if name != _chosen(config, stage)]
         try:
-            found = type(config)(candidates=tried or installed).candidates
+            found = type(config)(candidates=tried or others).candidates
         except ValidationError as error:
             raise ValueError(f"--try: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
         subject.configs[stage] = config.model_copy(update={"candidates": found})
@@ -101,24 +101,32 @@ def _show(subject: Subject, stage: str, rows: pl.DataFrame, told: Sequence[Any],
 
     figures = summary({stage: (rows, told)})
     config = subject.configs[stage]
-    chosen = "import" if config.imported else getattr(config, "parser" if stage == "parsing" else "html")
-    classes = figures["doc_class"].unique().sort().to_list()
-    for name in ["all", *(each for each in classes if each != "all")]:
-        console.print(_table(figures.filter(pl.col("doc_class") == name), name, stage, what, chosen))
+    classes = ["all", *figures.filter(pl.col("doc_class") != "all")["doc_class"].unique().sort()]
+    bare = []
+    for name in classes:
+        part = figures.filter(pl.col("doc_class") == name)
+        if part.filter(pl.col("metric").is_in(COLUMNS[stage]))["n_valued"].sum():
+            console.print(_table(part, name, stage, what, _chosen(config, stage)))
+        else:
+            bare.append(name)
+    if bare:
+        console.print(
+            plain(f"without a value, since nothing is labelled that they are measured by: {', '.join(bare)}"),
+            soft_wrap=True,
+        )
     console.print(
         "Means over documents with a value, with 95 % intervals where the documents are enough for one; below, the paired "
-        "difference to the chosen one over the documents that both have a value of."
+        "difference to the chosen one over the documents that both have a value of, and its interval."
     )
-    read = rows.filter(pl.col("compared"), ~pl.col("status").is_in(["ok", "empty"]))
-    if read.height:
-        failed = read.group_by("candidate", "status").len().sort("candidate", "status")
-        console.print(
-            "not read: "
-            + "; ".join(
-                f"{plain(row['candidate'])}: {row['len']} {plain(row['status'])}"
-                for row in failed.iter_rows(named=True)
-            )
-        )
+    unread = rows.filter(pl.col("compared"), ~pl.col("status").is_in(["ok", "empty"]))
+    for row in unread.group_by("candidate", "status", "error").len().sort("candidate", "status", "error").to_dicts():
+        why = "" if row["error"] is None else f" ({row['error']})"
+        console.print(plain(f"not read: {row['candidate']}: {row['len']} {row['status']}{why}"), soft_wrap=True)
+
+
+def _chosen(config: Any, stage: str) -> str:
+    """Name of what the pipeline uses."""
+    return "import" if config.imported else str(getattr(config, "parser" if stage == "parsing" else "html"))
 
 
 def _table(part: pl.DataFrame, doc_class: str, stage: str, what: str, chosen: str) -> RichTable:
@@ -134,22 +142,27 @@ def _table(part: pl.DataFrame, doc_class: str, stage: str, what: str, chosen: st
         first = next(iter(rows.values()))
         name = f"{chosen} (chosen)" if candidate == "chosen" else candidate
         valued = max((rows[metric]["n_valued"] for metric in shown), default=0)
-        speed = [] if stage != "parsing" else [_number(first["seconds_per_page"])]
+        speed = (
+            []
+            if stage != "parsing"
+            else ["–" if first["seconds_per_page"] is None else f"{first['seconds_per_page']:.2g}"]
+        )
         table.add_row(plain(name), str(valued), *(_cell(rows[metric]) for metric in shown), *speed)
     return table
 
 
 def _cell(row: Mapping[str, Any]) -> str:
-    """Mean and interval; below them the difference."""
+    """Mean, its interval; the difference with its verdict, its interval. One line each: columns stay narrow."""
     lines = [_number(row["mean"])]
     if row["mean_low"] is not None:
-        lines[0] += f" ({_number(row['mean_low'])}–{_number(row['mean_high'])})"
+        lines.append(f"{_number(row['mean_low'])}–{_number(row['mean_high'])}")
     if row["delta"] is not None:
-        between = "" if row["delta_low"] is None else f" ({row['delta_low']:+.3f}–{row['delta_high']:+.3f})"
         verdict = f" {row['direction']}" if row["direction"] in {"better", "worse", "different"} else ""
-        lines.append(f"{row['delta']:+.4f}{between}{verdict}")
+        lines.append(f"{_number(row['delta'], '+')}{verdict}")
+        if row["delta_low"] is not None and row["delta_low"] < row["delta_high"]:
+            lines.append(f"{_number(row['delta_low'], '+')} … {_number(row['delta_high'], '+')}")
     return "\n".join(lines)
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}" if abs(value) >= 10 else f"{value:.4f}"
+def _number(value: float | None, sign: str = "") -> str:
+    return "–" if value is None else f"{value:{sign}.4g}" if abs(value) >= 10 else f"{value:{sign}.3f}"

@@ -1,16 +1,21 @@
-"""Commands about corpora: `import`, `validate`, `split`, `bump`."""
+"""Commands about corpora: `import`, `mirror`, `validate`, `split`, `bump`."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rag_eval_pipeline.cli import app, console, plain
+from rag_eval_pipeline.cli import REFUSED, UNDECIDED, app, console, plain
 from rag_eval_pipeline.cli.runs import KeyArgument
 from rag_eval_pipeline.corpus.keys import Key
 from rag_eval_pipeline.warehouse.home import Home
+
+if TYPE_CHECKING:
+    from rag_eval_pipeline.corpus.mirror import Mirrored
 
 SHARES = ("dev=0.2", "calibration=0.1", "test=0.7")
 
@@ -69,6 +74,46 @@ def import_(
         f"{report.key}: {report.n_documents} documents, {report.n_queries} queries, {report.n_units} labelled pieces"
     )
     console.print(f"next: rag-eval plan {report.key}, rag-eval run {report.key}")
+
+
+@app.command()
+def mirror() -> None:
+    """Copy what is new at mirror.sources of automation.yaml into the corpora folder, once: what the sensor does at each tick.
+
+    Exit code: 0 all that is there is here, 1 something is refused or can't be read, 2 something waits (run it again).
+    """
+    from rag_eval_pipeline.corpus.mirror import mirror as mirrored
+    from rag_eval_pipeline.orchestration.automation import FILE, load
+
+    home = Home.find()
+    settings = load(home).mirror
+    if not settings.sources:
+        raise LookupError(
+            f"{home.root / FILE} names no mirror.sources: write there from where corpora come (docs/automation.md)"
+        )
+    passes = []
+    for source in settings.sources:
+        passed = mirrored(
+            home.corpora, source.url, source.resolved(), quiet=settings.quiet, ready=settings.ready, budget=math.inf
+        )
+        console.print(f"[bold]{plain(source.url)}[/]", highlight=False, soft_wrap=True)
+        for line in _passed(passed):
+            console.print(f"  {line}", highlight=False, soft_wrap=True)
+        passes.append(passed)
+    if any(passed.refused for passed in passes):
+        raise typer.Exit(REFUSED)
+    if any(passed.waits for passed in passes):
+        raise typer.Exit(UNDECIDED)
+
+
+def _passed(passed: Mirrored) -> Iterator[str]:
+    """What one pass over a source did, and what is left to do."""
+    yield from (f"done: {plain(line)}" for line in passed.changes)
+    yield from (f"[yellow]waits:[/] {plain(line)}" for line in passed.waits)
+    yield from (f"[red]refused:[/] {plain(line)}" for line in passed.refused)
+    yield from (f"next: rag-eval run {key}" for key in passed.placed)
+    if not passed.changes and not passed.notes:
+        yield "all that is there is here"
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from rag_eval_pipeline.cli import app, console, errors, plain
+from rag_eval_pipeline.cli import UNDECIDED, app, console, errors, plain
 from rag_eval_pipeline.warehouse.home import Home
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 NAMED = ("previous", "accepted")
 """Baselines that are no version."""
-UNDECIDED = 2
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow", "missing_evidence": "magenta"}
 
 

@@ -21,7 +21,7 @@ from rag_eval_pipeline.warehouse.home import Home
 
 if TYPE_CHECKING:
     from rag_eval_pipeline.release.labelled import Finders, Task, Work
-    from rag_eval_pipeline.release.labelling import Candidate
+    from rag_eval_pipeline.release.labelling import Ask, Candidate
 
 FIRST, MORE = 3, 9
 KEYS = "1–9 or Enter: accept   e: edit and accept   m: more   s: skip   u: undo   q: quit"
@@ -174,23 +174,26 @@ class _Session:
         if not candidates:
             console.print("  no passage is like it; e: write one, s: skip", style="yellow")
         for number, candidate in enumerate(candidates, 1):
-            console.print(_panel(number, candidate))
+            console.print(_panel(number, candidate, ask))
 
 
-def _panel(number: int, candidate: Candidate) -> Panel:
-    body = Text(candidate.text)
-    for start, end in candidate.terms:
-        body.stylize("bold yellow", start, end)
+def _panel(number: int, candidate: Candidate, ask: Ask) -> Panel:
+    shown = _seen(candidate.text)
+    body = Text(shown)
+    if len(shown) == len(candidate.text):  # else nothing stands where it stood
+        for start, end in candidate.terms:
+            body.stylize("bold yellow", start, end)
     where = plain(candidate.doc_id) + (f", page {candidate.page}" if candidate.page else "")
-    return Panel(Text(_seen(body.plain), spans=body.spans) if _seen(body.plain) == body.plain else Text(_seen(body.plain)),
-                 title=f"{number}  {where}  {candidate.confidence:.0%}", title_align="left")  # fmt: skip
+    share = f"{candidate.confidence:.0%}"
+    sure = f"{share} like it" if ask.quote else f"says {share} of the {'answer' if ask.answers else 'question'}"
+    return Panel(body, title=f"{number}  {where}  {sure}", title_align="left")
 
 
 def _seen(text: str) -> str:
-    """Text without signs that steer a terminal."""
+    """Text without signs that steer a terminal; cells of a table are parted by a space."""
     from rag_eval_pipeline.corpus.faults import printable
 
-    return "\n".join(printable(line) for line in text.split("\n"))
+    return "\n".join(printable(line.replace("\t", " ")) for line in text.split("\n"))
 
 
 def _chosen(pressed: str, candidates: list[Candidate]) -> Candidate | None:

@@ -54,7 +54,7 @@ def init(
     started = start_corpus(
         home.corpora, key, documents, questions, columns=_columns(column or []), languages=languages
     )  # fmt: skip
-    for line in _told(home, started):
+    for line in _told(home, started, languages):
         console.print(line, soft_wrap=True, highlight=False)
 
 
@@ -71,19 +71,27 @@ def _empty(home: Home, key: Key, languages: tuple[str, ...]) -> None:
 
 def _columns(given: list[str]) -> dict[str, str]:
     from rag_eval_pipeline.corpus.questions import ROLES
+    from rag_eval_pipeline.corpus.questions import plain as folded
 
-    columns = {}
+    columns: dict[str, str] = {}
     for item in given:
         role, equals, name = item.partition("=")
         if not equals or not name.strip():
             raise typer.BadParameter(f"--column {item!r}: write ROLE=NAME, such as question=Pregunta")
         if role.strip() not in ROLES:
             raise typer.BadParameter(f"--column {item!r}: {role!r} is no role; {suggestion(role, ROLES)}")
-        columns[role.strip()] = name.strip()
+        role, name = role.strip(), name.strip()
+        if role in columns:
+            raise typer.BadParameter(f"--column {item!r}: {role} is {columns[role]!r} already; name one column a role")
+        if twice := [other for other, known in columns.items() if folded(known) == folded(name)]:
+            raise typer.BadParameter(
+                f"--column {item!r}: {name!r} is the {twice[0]} already; name one role a column, or copy the column in the sheet"
+            )
+        columns[role] = name
     return columns
 
 
-def _told(home: Home, started: Started) -> Iterator[str]:
+def _told(home: Home, started: Started, languages: tuple[str, ...]) -> Iterator[str]:
     """What was understood, what is missing, what the release rules need, and the next command."""
     for warning in started.warnings[:SHOWN]:
         yield f"[yellow]warning:[/] {plain(warning)}"
@@ -91,7 +99,7 @@ def _told(home: Home, started: Started) -> Iterator[str]:
         yield f"[yellow]warning:[/] and {len(started.warnings) - SHOWN} more; rag-eval validate {started.key} says all"
     yield f"[bold]{started.key}[/] in {plain(started.made[0].parent)}"
     yield from _understood(started)
-    yield from _missing(started)
+    yield from _missing(started, languages)
     yield from needed_lines(home, started.key, _labelled(started))
     yield "[bold]next[/]"
     if started.wanted:
@@ -123,7 +131,7 @@ def _size(count: int) -> str:
     return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
 
 
-def _missing(started: Started) -> Iterator[str]:
+def _missing(started: Started, languages: tuple[str, ...]) -> Iterator[str]:
     from rag_eval_pipeline.stages.source.transform import BY_EXTENSION
 
     told = []
@@ -152,6 +160,11 @@ def _missing(started: Started) -> Iterator[str]:
             told.append(
                 f"labels: {bare} questions have neither answer, document nor quote, so nothing can be measured on them"
             )
+    if others := [language for language in languages if language.split("-")[0].lower() != "en"]:
+        told.append(
+            f"an encoder for {', '.join(others)}: the bundled one is English, so they rest on bm25 alone until pipeline.embedding.model "
+            "names a multilingual one"
+        )
     if told:
         yield "[bold]missing[/]"
         yield from (f"  {plain(line)}" for line in told)

@@ -40,10 +40,13 @@ def load_documents(layout: Layout, hasher: Hasher, faults: Faults) -> pl.DataFra
     listed = _documents_jsonl(layout, found, faults)
     rows: list[dict[str, Any]] = []
     places: dict[str, tuple[str, int | None]] = {}
+    folder = layout.documents
+    # Not validated: a file's name is no line of documents.jsonl, and `unsafe_id` says what is wrong with it. One for all files:
+    # pydantic works out the defaults anew each time, which is most of the time that 100,000 files take.
+    unlisted = DocumentLine.model_construct(doc_id="")
     for name, raw in found.items():
-        # Not validated: a file's name is no line of documents.jsonl, and `unsafe_id` says what is wrong with it.
-        line, number = listed.get(name, (DocumentLine.model_construct(doc_id=name), None))
-        doc_id = unicodedata.normalize("NFC", line.doc_id)
+        line, number = listed.get(name, (unlisted, None))
+        doc_id = unicodedata.normalize("NFC", name if line is unlisted else line.doc_id)
         if problem := unsafe_id(doc_id):
             file, at = _place(layout, raw, number)
             faults.add(file, at, "doc_id", problem, "segments joined by '/', no '..'", "give it another doc_id")
@@ -55,7 +58,7 @@ def load_documents(layout: Layout, hasher: Hasher, faults: Faults) -> pl.DataFra
             found_id = f"the doc_id of {other} (after NFC and casefold)"
             faults.add(file, at, "doc_id", found_id, "a doc_id of its own", "rename one of them")
             continue
-        path = layout.documents / raw
+        path = folder / raw
         try:
             size, content = path.stat().st_size, hasher(path)
         except OSError as error:

@@ -42,6 +42,10 @@ class SourceError(Exception):
     """The source can't be read, or holds what must not be copied; the message says what to do."""
 
 
+class _UnsettledError(SourceError):
+    """The source changed while it was read: the next pass reads it again."""
+
+
 class _TimeUpError(Exception):
     """No time is left in this pass."""
 
@@ -53,12 +57,30 @@ class Mirrored:
     Attributes:
         placed: versions that appeared.
         followed: corpora and versions whose labels or settings were renewed.
-        notes: what a person is to know: waits, refusals, how far it came.
+        removed: labels and settings that went because the source has them no more.
+        waits: what the next pass takes up: not quiet yet, changed meanwhile, out of time.
+        refused: what a person has to mend.
     """
 
     placed: list[str] = field(default_factory=list)
     followed: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    waits: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person is to know."""
+        return [*self.waits, *self.refused]
+
+    @property
+    def changes(self) -> list[str]:
+        """What came and went, in words."""
+        return [
+            *(f"{key} is mirrored" for key in self.placed),
+            *(f"labels or settings of {key} are renewed" for key in self.followed),
+            *(f"{name} is removed, as it was at the source" for name in self.removed),
+        ]
 
 
 @dataclass
@@ -105,7 +127,7 @@ def mirror(
         with FileLock(root / "lock", timeout=0):
             return _Pass(corpora, root, url, options, quiet, ready, budget).run()
     except Timeout:
-        return Mirrored(notes=[f"{url}: another process mirrors it now"])
+        return Mirrored(waits=[f"{url}: another process mirrors it now"])
 
 
 class _Pass:
@@ -125,7 +147,7 @@ class _Pass:
             self._open()
             found = [(name, version) for name in self._folders(self.base) for version in self._versions(name)]
         except SourceError as error:
-            self.done.notes.append(str(error))
+            self.done.refused.append(str(error))
             return self.done
         start = next((i for i, (name, version) in enumerate(found) if f"{name}@{version}" > self.state.after), 0)
         try:
@@ -135,7 +157,7 @@ class _Pass:
                 self.state.after = f"{name}@{version}"
             self.state.after = ""
         except _TimeUpError as error:
-            self.done.notes.append(f"{str(error) or 'time is up'}; the next pass goes on there")
+            self.done.waits.append(f"{str(error) or 'time is up'}; the next pass goes on there")
         self._save()
         return self.done
 
@@ -171,11 +193,13 @@ class _Pass:
         """One step; what forbids it is a note, and the other versions go on."""
         try:
             step(*arguments)
+        except _UnsettledError as error:
+            self.done.waits.append(f"{key}: {error}")
         except SourceError as error:
-            self.done.notes.append(f"{key}: {error}")
+            self.done.refused.append(f"{key}: {error}")
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            self.done.notes.append(f"{key} can't be written ({reason}); make room or give permission")
+            self.done.refused.append(f"{key} can't be written ({reason}); make room or give permission")
 
     def _is_ours(self, name: str) -> bool:
         if name in self.state.corpora:
@@ -194,13 +218,11 @@ class _Pass:
         self.state.seen[key] = (signature, since)
         if ready:
             return True
-        if self.ready == "required":
-            if "@" in key:
-                self.done.notes.append(f"{key} waits for its file {READY} at the source")
-                return False
-            return before == signature and now - since >= self.quiet
+        if self.ready == "required" and "@" in key:
+            self.done.waits.append(f"{key} waits for its file {READY} at the source")
+            return False
         if before != signature or now - since < self.quiet:
-            self.done.notes.append(f"{key} changed at the source; waiting until it is quiet for {self.quiet:g} s")
+            self.done.waits.append(f"{key} changed at the source; waiting until it is quiet for {self.quiet:g} s")
             return False
         return True
 
@@ -219,7 +241,7 @@ class _Pass:
     def _follow_version(self, name: str, version: str, listing: Listing) -> None:
         key, folder = f"{name}@{version}", f"{self.base}/{name}/{version}"
         if self.state.versions[key] != _signature(_part(listing, frozen=True)):
-            self.done.notes.append(
+            self.done.refused.append(
                 f"the documents of {key} changed at the source after they were mirrored; they are left as they are here: "
                 "hand in the new ones as a new version"
             )
@@ -254,6 +276,7 @@ class _Pass:
         shutil.rmtree(stage, ignore_errors=True)
         _listing_file(stage).unlink(missing_ok=True)
         self.done.followed.append(key)
+        self.done.removed += [f"{printable(path)} of {key}" for path in gone]
 
     def _inside(self, folder: Path, path: str) -> None:
         """Refuse to write through a link that someone put into the corpus."""
@@ -264,7 +287,7 @@ class _Pass:
     def _same_still(self, key: str, before: Listing, now: Listing) -> None:
         if _signature(before) != _signature(now):
             self.state.seen.pop(key, None)
-            raise SourceError("changed at the source while it was copied; it is copied again once it is quiet")
+            raise _UnsettledError("changed at the source while it was copied; it is copied again once it is quiet")
 
     # Listings ----------------------------------------------------------------------------------------------------------
 
@@ -302,7 +325,7 @@ class _Pass:
         names = sorted({e["name"].rstrip("/").rpartition("/")[2] for e in entries if e["type"] == "directory"})
         for name in names:
             if not NAME.fullmatch(name) and not name.startswith("."):
-                self.done.notes.append(
+                self.done.refused.append(
                     f"{printable(name[:100])} at the source is no name of a corpus or version (rule: ^{NAME.pattern}$)"
                 )
         return [name for name in names if NAME.fullmatch(name)]
@@ -334,7 +357,6 @@ class _Pass:
         Raises:
             SourceError: one of them has a path that can't be a file of a corpus.
         """
-        self._in_time()
         found = self._ask("listed", lambda: self.fs.find(folder, detail=True))
         listing: Listing = {}
         for name, info in found.items():
@@ -374,7 +396,10 @@ class _Pass:
     # Copying -----------------------------------------------------------------------------------------------------------
 
     def _fetch(self, key: str, folder: str, listing: Listing, stage: Path) -> None:
-        """Bring the stage up to the listing; what is there and unchanged stays."""
+        """Bring the stage up to the listing; what is there and unchanged stays.
+
+        The clock is asked after each batch, so that a pass gets on even where listing took all its time.
+        """
         _renew(stage, listing)
         missing = {path: entry for path, entry in listing.items() if not (stage / path).exists()}
         needed, free = sum(size for size, _ in missing.values()), shutil.disk_usage(self.root).free
@@ -384,18 +409,19 @@ class _Pass:
         parts = self.root / "parts"
         parts.mkdir(exist_ok=True)
         for batch in _batches(missing):
-            self._in_time(f"{done} of {len(listing)} files of {key} are copied")
             pairs = {path: parts / _part_name(key, path, entry) for path, entry in batch.items()}
             self._get(key, folder, batch, pairs)
             for path, part in pairs.items():
                 if part.stat().st_size != batch[path][0]:
                     part.unlink()
-                    raise SourceError(
+                    raise _UnsettledError(
                         f"{printable(path[:200])} has another size than its listing says; it is copied again in the next pass"
                     )
                 (stage / path).parent.mkdir(parents=True, exist_ok=True)
                 part.replace(stage / path)
             done += len(batch)
+            if done < len(listing):
+                self._in_time(f"{done} of {len(listing)} files of {key} are copied")
         stage.mkdir(parents=True, exist_ok=True)
 
     def _get(self, key: str, folder: str, batch: Listing, pairs: Mapping[str, Path]) -> None:
@@ -410,12 +436,15 @@ class _Pass:
         have = part.stat().st_size if part.exists() else 0
         with part.open("ab") as stream:
             while have < size:
-                self._in_time(f"{have / 1e6:.0f} of {size / 1e6:.0f} MB of a file of {key} are copied")
                 block = self._block(source, have, min(have + BLOCK, size))
                 if not block:
-                    raise SourceError("a file became shorter while it was copied; it is copied again once it is quiet")
+                    raise _UnsettledError(
+                        "a file became shorter while it was copied; it is copied again once it is quiet"
+                    )
                 stream.write(block)
                 have += len(block)
+                if have < size:
+                    self._in_time(f"{have / 1e6:.0f} of {size / 1e6:.0f} MB of a file of {key} are copied")
 
     def _block(self, source: str, start: int, end: int) -> bytes:
         return bytes(self._ask("read", lambda: self.fs.cat_file(source, start=start, end=end)))

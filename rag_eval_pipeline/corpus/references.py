@@ -33,9 +33,10 @@ def load_references(layout: Layout, files: pl.DataFrame, faults: Faults) -> tupl
     transcripts = frozenset(texts)
     collapsed = {_collapse(doc_id): doc_id for doc_id in files["doc_id"]}
     texts = {collapsed.get(doc_id, doc_id): text for doc_id, text in texts.items()}
+    documents = layout.documents
     for doc_id, path in files.select("doc_id", "path").iter_rows():
         if doc_id not in texts and is_text(path):
-            source = layout.documents / path
+            source = documents / path
             if source.is_file() and source.stat().st_size > TEXT_LIMIT:
                 faults.warn(
                     layout.name(source), None, "", "a text beyond 64 MB", "a smaller one", "it has no reference text"

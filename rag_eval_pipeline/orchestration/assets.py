@@ -40,6 +40,12 @@ OWNERS = ["team:rag-eval"]
 GROUPS = {phase: f"{number}_{phase}" for number, phase in enumerate(PHASES, 1)}
 FRESH = dg.FreshnessPolicy.time_window(warn_window=timedelta(hours=26), fail_window=timedelta(days=7))
 """The nightly schedule makes what people read anew each day: late after two hours more, and stale after a week."""
+HOW_TO_READ = (
+    "Is it good, compared to what, what to do: in the metadata `measures` has every figure beside the baseline's, `picture` "
+    "draws them, `what_to_do` names what got worse, the worst items and the commands. The check `thresholds` holds the rules of "
+    "corpus.yaml against it; `release_delta` says which change is more than chance."
+)
+"""Of the page of a quality table, before what its measures mean: a long description is folded."""
 LISTS = ("runs", "fused_runs", "ranked_runs", "contexts")
 """Tables that hold what a caller is given: entitlement is checked on each."""
 
@@ -141,7 +147,8 @@ def _evaluated_asset(step: Evaluated) -> dg.AssetsDefinition:
     code = code_fingerprint(
         [f"rag_eval_pipeline.stages.{step.room}.quality" if step.room else "rag_eval_pipeline.attribution.ledger"]
     )
-    specs = [_spec(t, step.reads, step.phase, room, step.description, {"polars"}, code) for t in step.writes]
+    about = f"{HOW_TO_READ}\n\n{step.description}" if step.room else step.description
+    specs = [_spec(t, step.reads, step.phase, room, about, {"polars"}, code) for t in step.writes]
     columns = {name_of(t): lineage.lineage(lineage.of_evaluated(step, t)) for t in step.writes}
     check_specs = _schema_checks(step.writes)
     main = step.tables[0]

@@ -204,5 +204,5 @@ def variable(name: str) -> str:
     """
     found = os.environ.get(name)
     if not found:
-        raise AutomationError(f"the environment variable {name}, which {FILE} names, is not set where Dagster runs")
+        raise AutomationError(f"the environment variable {name}, which {FILE} names, is not set for this process")
     return found

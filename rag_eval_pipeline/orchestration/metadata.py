@@ -11,6 +11,7 @@ import polars as pl
 
 from rag_eval_pipeline.attribution.regressions import STATES, version_diff
 from rag_eval_pipeline.measures.metric import Metric
+from rag_eval_pipeline.release.answered import doubt
 from rag_eval_pipeline.release.comparing import Result, baseline
 from rag_eval_pipeline.release.evaluated import metrics_of
 from rag_eval_pipeline.release.gating import Gated, findings, what_to_do
@@ -302,7 +303,9 @@ def waterfall_metadata(frame: pl.DataFrame, subject: Subject) -> dict[str, Any]:
     rows = shown.to_dicts()
     numbers: dict[str, Any] = {f"{retriever} recall@{k}": float(rows[0]["recall"])}
     numbers |= {f"lost at {row['stage']}": float(row["lost_recall"]) for row in rows if row["lost_units"]}
-    table = shown.select("stage", "ceiling_after", "lost_recall", "lost_units")
+    said = doubt(subject.frame("claim_verdicts"), subject.calibrated_judges)
+    told_by = pl.when(pl.col("stage") == "answering").then(pl.lit(said)).otherwise(pl.lit("")).alias("told by")
+    table = shown.select("stage", "ceiling_after", "lost_recall", "lost_units", *([told_by] if said else []))
     return {
         "waterfall": image(waterfall_picture(rows, alone=True), "where recall was lost, stage by stage"),
         "flow": image(flow_picture(rows, alone=True), "units of evidence on their way through the stages"),

@@ -87,13 +87,11 @@ def corpus_mirror(context: dg.SensorEvaluationContext) -> dg.SkipReason:
 
 def _passed(home: Home, settings: Mirroring, source: Source) -> Iterator[str]:
     """One pass over a source, in words."""
-    done = mirror(
+    passed = mirror(
         home.corpora, source.url, source.resolved(),
         quiet=settings.quiet, ready=settings.ready, budget=settings.budget / len(settings.sources),
     )  # fmt: skip
-    yield from (f"{key} is mirrored" for key in done.placed)
-    yield from (f"labels or settings of {key} are renewed" for key in done.followed)
-    yield from done.notes
+    yield from (*passed.changes, *passed.notes)
 
 
 @dg.run_failure_sensor(

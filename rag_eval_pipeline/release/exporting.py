@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import polars as pl
@@ -25,9 +25,16 @@ from rag_eval_pipeline.corpus.version import load_version
 from rag_eval_pipeline.release.publish import publish
 from rag_eval_pipeline.release.reading import Evaluation
 
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyRelation
+
 Written = dict[str, int]
 """File below the folder → rows."""
 FORMATS = ("ragas", "trec", "beir", "parquet", "csv")
+FORMULA = r"^\s*[=+\-@＝＋－＠]|^[\t\r\n]"
+"""Text that a spreadsheet takes for a formula, or that may hide the beginning of one (OWASP, CSV injection)."""
+NUMBER = r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?"
+"""Text that is a plain number: no formula, whatever its sign."""
 
 
 class ExportError(ValueError):
@@ -91,9 +98,20 @@ def _tables(evaluation: Evaluation, folder: Path, format: str, only: Collection[
             if format == "parquet":
                 rows.write_parquet(str(path))
             else:
-                rows.write_csv(str(path))
+                _without_formulas(rows).write_csv(str(path))
             written[path.name] = int(entry["rows"])
     return written
+
+
+def _without_formulas(rows: DuckDBPyRelation) -> DuckDBPyRelation:
+    """Rows as a spreadsheet may open them: a text that it would compute gets a single quote before it, and stays a text."""
+    texts = [name for name, kind in zip(rows.columns, rows.types, strict=True) if kind == "VARCHAR"]
+    guarded = ", ".join(
+        f"""CASE WHEN regexp_matches("{name}", '{FORMULA}') AND NOT regexp_full_match("{name}", '{NUMBER}')
+        THEN '''' || "{name}" ELSE "{name}" END AS "{name}" """
+        for name in texts
+    )
+    return rows.project(f"* REPLACE ({guarded})") if texts else rows
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """What leaves an evaluation: other tools read it, it comes back as it went, and no personal string goes with it."""
 
+import csv
 import json
 
 import polars as pl
@@ -7,7 +8,7 @@ import pytest
 
 from rag_eval_pipeline.corpus.importers import import_corpus
 from rag_eval_pipeline.corpus.version import load_version
-from rag_eval_pipeline.release.exporting import ExportError, export_evaluation
+from rag_eval_pipeline.release.exporting import ExportError, _without_formulas, export_evaluation
 from rag_eval_pipeline.release.reading import Evaluation
 from rag_eval_pipeline_tests.integration.house import Run, home_of
 from rag_eval_pipeline_tests.small import write_corpus, write_jsonl
@@ -19,7 +20,7 @@ SECRET = "ada.secret@example.org"
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Twelve documents, of which one has a labelled address that the pipeline does not mask."""
+    """Twelve documents, of which one has a labelled address that the pipeline does not mask; one query reads as a formula."""
     home = home_of(tmp_path_factory.mktemp("export"))
     folder = write_corpus(home.corpora, documents=12)
     path = folder / "documents" / "travel-0.md"
@@ -27,6 +28,8 @@ def run(tmp_path_factory):
     path.write_text(text, "utf-8")
     start = text.index(SECRET)
     gold = home.corpora / "small" / "gold"
+    asked = (gold / "queries.jsonl").read_text("utf-8").replace('"What is', '"=What is', 1)
+    (gold / "queries.jsonl").write_text(asked, "utf-8")
     write_jsonl(
         gold / "pii.jsonl",
         [{"doc_id": "travel-0.md", "spans": [{"start": start, "end": start + len(SECRET), "type": "EMAIL_ADDRESS"}]}],
@@ -96,6 +99,44 @@ def test_tables_leave_as_they_are_published(run, tmp_path, format):
     assert chunks.height == run.frame("chunks").height == written[f"chunks.{format}"]
     assert "corpus_version" in chunks.columns
     assert SECRET.encode() not in everything(folder)
+
+
+def test_a_csv_opened_in_a_spreadsheet_computes_nothing_and_parquet_keeps_the_text(run, tmp_path):
+    texts = {}
+    for format, read in (("csv", pl.read_csv), ("parquet", pl.read_parquet)):
+        _, folder = exported(run, tmp_path / format, format, "prepared_queries")
+        texts[format] = read(folder / f"prepared_queries.{format}").sort("query_id")["text"].to_list()
+    assert texts["parquet"][0].startswith("=What is")
+    assert texts["csv"] == [f"'{text}" if text.startswith("=") else text for text in texts["parquet"]]
+
+
+def test_only_texts_that_are_formulas_get_a_quote(tmp_path):
+    import duckdb
+
+    formulas = [
+        "=1+1",
+        "+34 600",
+        "-x",
+        "- item",
+        "-",
+        "-inf",
+        "@sum(a1)",
+        "\t=1",
+        "\r=1",
+        "\n=1",
+        "  =1",
+        "＝1",
+        "-1;=1",
+    ]
+    others = ["", "plain", "a=b", "a\n=b", "'=1", "-1.5", "+2", "-.5", "1e-5", "-3.", "[=1]"]
+    with duckdb.connect() as con:
+        con.execute("CREATE TABLE cells (place INTEGER, cell VARCHAR, number DOUBLE)")
+        con.executemany("INSERT INTO cells VALUES (?, ?, -1.5)", list(enumerate(formulas + others)))
+        _without_formulas(con.sql("SELECT * FROM cells ORDER BY place")).write_csv(str(tmp_path / "cells.csv"))
+    with (tmp_path / "cells.csv").open(encoding="utf-8", newline="") as stream:
+        found = list(csv.DictReader(stream))
+    assert [row["cell"] for row in found] == [f"'{text}" for text in formulas] + others
+    assert {row["number"] for row in found} == {"-1.5"}
 
 
 def test_all_published_tables_leave_by_default_and_never_the_personal_strings(run, tmp_path):

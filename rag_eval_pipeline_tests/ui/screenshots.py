@@ -43,12 +43,13 @@ def main(root, key, folder):
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         part = quote(key, safe="")
         with watched(browser, viewport={"width": 1600, "height": 900}) as page:
-            for name, address in {
-                "asset_graph": "asset-groups",
-                "asset_page": f"assets/retrieval_quality?partition={part}",
-                "checks": "assets/loss_waterfall?view=checks",
-                "automation": "automation",
+            for name, (address, height) in {
+                "asset_graph": ("asset-groups", 900),
+                "asset_page": (f"assets/retrieval_quality?partition={part}", 900),
+                "checks": ("assets/loss_waterfall?view=checks", 900),
+                "automation": ("automation", 500),
             }.items():
+                page.set_viewport_size({"width": 1600, "height": height})
                 page.goto(f"{server.url}/{address}")
                 page.wait_for_timeout(SETTLE)
                 keep(page, folder / f"{name}.png")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -318,57 +318,3 @@ def _write_outputs(layout: Layout, name: str, outputs: _Outputs, found: int, ove
     replace_file(pipelines, text)
     warnings = [f"{count:,} {what}" for what, count in sorted(outputs.notes.items())]
     return IntoReport(layout.key.subject, name, [*outputs.rows, f"../../pipelines/{name}.yaml"], found, warnings)
-
-
-def said(value: Any, keys: tuple[str, ...]) -> str | None:
-    """The text of a value that tools wrap in many ways: a text, JSON of an object, an object with one of `keys`, messages."""
-    if isinstance(value, str):
-        stripped = value.strip()
-        if stripped[:1] in "{[" and stripped:
-            try:
-                inner = json.loads(stripped)
-            except (ValueError, RecursionError):
-                return value or None
-            if isinstance(inner, dict | list):
-                return said(inner, keys) or value
-        return value or None
-    if isinstance(value, list):
-        return _message(value, keys)
-    if isinstance(value, dict):
-        for name in keys:
-            if value.get(name) not in (None, "", [], {}) and (found := said(value[name], keys)):
-                return found
-        texts = [inner for inner in value.values() if isinstance(inner, str) and inner.strip()]
-        return texts[0] if len(value) == 1 and texts else None
-    return None
-
-
-def _message(messages: list[Any], keys: tuple[str, ...]) -> str | None:
-    """The last message that says something; of pairs and LangChain's serialised messages, too."""
-    for message in reversed(messages):
-        if isinstance(message, list) and (found := _message(message, keys)):
-            return found
-        if isinstance(message, dict):
-            inner = message.get("kwargs") if isinstance(message.get("kwargs"), dict) else message
-            content = inner.get("content")  # type: ignore[union-attr]
-            if isinstance(content, list):
-                content = " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-            if isinstance(content, str) and content.strip():
-                return content
-    return None
-
-
-def records(rows: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows with JSON text of objects and lists read."""
-    for place, row in rows:
-        yield place, {name: unwrapped(value) for name, value in row.items()}
-
-
-def unwrapped(value: Any) -> Any:
-    """An object or a list that stands as JSON text; anything else as it is."""
-    if isinstance(value, str) and value[:1] in ("{", "["):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
-    return value

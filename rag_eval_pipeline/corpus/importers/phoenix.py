@@ -6,29 +6,26 @@ A trace's root span has the question and the answer, RETRIEVER spans the ranking
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rag_eval_pipeline.corpus.importers.asked import RUN, Asked, Passage, records, said, unwrapped, write_version
-from rag_eval_pipeline.corpus.importers.langsmith import (
+from rag_eval_pipeline.corpus.importers.asked import Asked, Passage
+from rag_eval_pipeline.corpus.importers.traces import (
     ANSWER,
     CHUNK_ID,
     DOC_ID,
     QUESTION,
+    Row,
     named,
     number,
-    once,
+    ranking,
+    read_traces,
+    said,
     timings,
+    unwrapped,
 )
-from rag_eval_pipeline.corpus.importers.tables import read_rows
-from rag_eval_pipeline.corpus.importers.writer import CorpusWriter, ImportFailedError
-
-
-def read(source: Path, writer: CorpusWriter, *, run: str = RUN) -> None:
-    """Traces as a version without documents: what retrievers returned are the chunks."""
-    write_version(traces(source), writer, run)
+from rag_eval_pipeline.corpus.importers.writer import ImportFailedError
 
 
 def traces(source: Path) -> Iterator[Asked]:
@@ -37,22 +34,18 @@ def traces(source: Path) -> Iterator[Asked]:
     Raises:
         ImportFailedError: rows are no spans, or no trace has a question.
     """
-    by_trace: dict[str, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
-    for place, row in records(read_rows(source)):
-        span = nested(row)
-        context = span.get("context") if isinstance(span.get("context"), dict) else {}
-        trace = context.get("trace_id") or span.get("trace_id") or span.get("traceId")  # type: ignore[union-attr]
-        if not trace or "attributes" not in span:
-            raise ImportFailedError(
-                f"{place}: no span: expected context.trace_id and attributes; found {', '.join(list(row)[:10])}"
-            )
-        by_trace[str(trace)].append((place, span))
-    found = [one for trace, spans in by_trace.items() if (one := _trace(trace, spans)) is not None]
-    if by_trace and not found:
+    yield from read_traces(source, _span, _trace, ": expected input.value on its root span or its retriever")
+
+
+def _span(place: str, row: Row) -> tuple[str, Row]:
+    span = nested(row)
+    context = span.get("context") if isinstance(span.get("context"), dict) else {}
+    trace = context.get("trace_id") or span.get("trace_id") or span.get("traceId")  # type: ignore[union-attr]
+    if not trace or "attributes" not in span:
         raise ImportFailedError(
-            f"none of {len(by_trace)} traces has a question: expected input.value on its root span or its retriever"
+            f"{place}: no span: expected context.trace_id and attributes; found {', '.join(list(row)[:10])}"
         )
-    yield from found
+    return str(trace), span
 
 
 def nested(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,10 +88,8 @@ def _listed(value: Any) -> Any:
     return inner
 
 
-def _trace(trace: str, spans: list[tuple[str, dict[str, Any]]]) -> Asked | None:
-    ordered = sorted(
-        (span for _, span in spans), key=lambda span: str(span.get("start_time") or span.get("startTimeUnixNano") or "")
-    )
+def _trace(place: str, trace: str, spans: list[Row]) -> Asked | None:
+    ordered = sorted(spans, key=lambda span: str(span.get("start_time") or span.get("startTimeUnixNano") or ""))
     known = {span_id for span in ordered if (span_id := _id(span))}
     roots = [span for span in ordered if not _parent(span) or _parent(span) not in known] or ordered[:1]
     root = roots[0]
@@ -116,9 +107,7 @@ def _trace(trace: str, spans: list[tuple[str, dict[str, Any]]]) -> Asked | None:
     said_by = [] if alone else [root, *reversed([span for span in ordered if _kind(span) == "LLM"])]
     answer = next(filter(None, (said(_value(span, "output"), ANSWER) for span in said_by)), None)
     return Asked(
-        spans[0][0], question, trace, answer,
-        tuple(once(passage for found in retrieved for passage in found)) if retrieved else None,
-        None if given is None or alone else tuple(given),
+        place, question, trace, answer, ranking(retrieved), None if given is None or alone else tuple(given),
         usage=_usage(ordered), timings=timings(root), time=str(root.get("start_time") or ""),
     )  # fmt: skip
 

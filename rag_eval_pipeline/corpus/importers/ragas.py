@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rag_eval_pipeline.corpus.importers.asked import RUN, Asked, Passage, write_version
+from rag_eval_pipeline.corpus.importers.asked import Asked, Passage
 from rag_eval_pipeline.corpus.importers.tables import read_rows
-from rag_eval_pipeline.corpus.importers.writer import CorpusWriter, ImportFailedError
+from rag_eval_pipeline.corpus.importers.writer import ImportFailedError
 
 FIELDS = {
     "question": ("user_input", "question", "query"),
@@ -27,11 +27,6 @@ FIELDS = {
     "name": ("id", "sample_id", "query_id"),
 }
 """What is looked for → names, newest first."""
-
-
-def read(source: Path, writer: CorpusWriter, *, run: str = RUN) -> None:
-    """A set as a version without documents: its contexts are the chunks."""
-    write_version(samples(source), writer, run)
 
 
 def samples(source: Path) -> Iterator[Asked]:

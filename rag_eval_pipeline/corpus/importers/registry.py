@@ -13,28 +13,37 @@ from typing import Any, get_args
 
 from rag_eval_pipeline.corpus.faults import suggestion
 from rag_eval_pipeline.corpus.importers import beir, langsmith, phoenix, ragas, spans, squad, trec
-from rag_eval_pipeline.corpus.importers.asked import RUN, Asked, IntoReport, write_into
+from rag_eval_pipeline.corpus.importers.asked import RUN, Asked, IntoReport, write_into, write_version
 from rag_eval_pipeline.corpus.importers.presets import PRESETS
 from rag_eval_pipeline.corpus.importers.writer import CorpusWriter, ImportFailedError
 from rag_eval_pipeline.corpus.keys import Key
 from rag_eval_pipeline.corpus.lines import Split
 
-FORMATS: dict[str, Callable[..., None]] = {
-    "beir": beir.read,
-    "trec": trec.read,
-    "squad": squad.read,
-    "spans": spans.read,
-    "ragas": ragas.read,
-    "langsmith": langsmith.read,
-    "phoenix": phoenix.read,
-}
-"""Readers by format."""
 TRACES: dict[str, Callable[[Path], Iterator[Asked]]] = {
     "ragas": ragas.samples,
     "langsmith": langsmith.traces,
     "phoenix": phoenix.traces,
 }
 """Formats that say what a system did, which may be laid beside documents that are there."""
+
+
+def _version_of(traces: Callable[[Path], Iterator[Asked]]) -> Callable[..., None]:
+    """A reader that makes of traces a version without documents: what retrievers returned are the chunks."""
+
+    def read(source: Path, writer: CorpusWriter, *, run: str = RUN) -> None:
+        write_version(traces(source), writer, run)
+
+    return read
+
+
+FORMATS: dict[str, Callable[..., None]] = {
+    "beir": beir.read,
+    "trec": trec.read,
+    "squad": squad.read,
+    "spans": spans.read,
+    **{name: _version_of(traces) for name, traces in TRACES.items()},
+}
+"""Readers by format."""
 COMMON = ("language", "split", "query_split", "pipeline_preset", "overwrite")
 KS = {"beir": (1, 3, 5, 10, 100), "trec": (1, 3, 5, 10, 100)}
 

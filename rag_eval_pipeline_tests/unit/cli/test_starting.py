@@ -31,6 +31,7 @@ def test_all_that_a_newcomer_needs_to_know_is_printed(call):
         "1 files of kinds that no reader knows (.pptx)",
         "quotes: 1 questions have none",
         "labels: 1 questions have neither answer, document nor quote",
+        "an encoder for es: the bundled one is English, so they rest on bm25 alone until pipeline.embedding.model names",
         "1. recall@10 evidence max_drop 0.05: needs about 248 labelled questions",
         "there are 1, so the gate will rather say inconclusive",
         "rag-eval label my@v1",
@@ -53,6 +54,22 @@ def test_a_wrong_row_is_refused_and_nothing_is_written(call, tmp_path):
 )  # fmt: skip
 def test_a_wrong_command_line_is_wrong_usage(call, words):
     assert call(*words).exit_code == 64
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("question=Pregunta", "question=Respuesta"), "question is 'Pregunta' already; name one column a role"),
+        (("question=Pregunta", "answer=pregunta "), "'pregunta' is the question already; name one role a column"),
+    ],
+)
+def test_a_role_given_twice_or_a_column_given_to_two_roles_is_wrong_usage(call, tmp_path, given, said):
+    result = call(
+        "--documents", "@/docs", "--questions", "@/q.csv", *(word for item in given for word in ("--column", item))
+    )
+    assert result.exit_code == 64
+    assert said in " ".join(result.output.replace("│", " ").split())
+    assert not (tmp_path / "data" / "corpora" / "my").exists()
 
 
 def test_without_documents_the_folders_are_made_to_be_filled(call, tmp_path):

@@ -134,7 +134,7 @@ def test_a_pass_that_runs_out_of_time_goes_on_and_fetches_nothing_twice(source, 
     monkeypatch.setattr(module.time, "monotonic", lambda: float(next(clock)))
     placed, passes = [], 0
     while len(placed) < 2:
-        done = source.step(budget=6.5)
+        done = source.step(budget=1.5)
         passes += 1
         placed += done.placed
         for corpus, version in (("c", "v1"), ("other", "v2")):
@@ -145,6 +145,23 @@ def test_a_pass_that_runs_out_of_time_goes_on_and_fetches_nothing_twice(source, 
     assert len(fetched) == len(set(fetched))
     for corpus in ("c", "other"):
         assert source.here(corpus) == source.there(corpus)
+
+
+def test_a_source_whose_listing_takes_all_the_time_still_comes_over(source, monkeypatch):
+    source.version()
+    monkeypatch.setattr(module, "BATCH_FILES", 2)
+    clock = [0.0]
+    honest = module._Pass._listing
+
+    def slow(self, folder):
+        clock[0] += 100
+        return honest(self, folder)
+
+    monkeypatch.setattr(module._Pass, "_listing", slow)
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    placed = [key for _ in range(8) for key in source.step(budget=10).placed]
+    assert placed == ["c@v1"], "each pass gets at least one batch"
+    assert source.here() == source.there()
 
 
 class Killed(BaseException):
@@ -199,7 +216,7 @@ def test_a_large_file_is_fetched_in_blocks_and_goes_on_within_it(source, monkeyp
     clock = itertools.count()
     monkeypatch.setattr(module.time, "monotonic", lambda: float(next(clock)))
     for _ in range(40):
-        if source.step(budget=7.5).placed:
+        if source.step(budget=1.5).placed:
             break
     assert (source.corpora / "c" / "v1" / "documents" / "large.pdf").read_bytes() == whole
     assert asked == list(range(0, len(whole), 1000))
@@ -216,6 +233,8 @@ def test_labels_and_settings_follow_and_documents_do_not(source):
     (source.corpora / "c" / "gold" / "mine.jsonl").write_text("made here", "utf-8")
     done = source.until_still()
     assert sorted(key for each in done for key in each.followed) == ["c", "c@v1"]
+    gone = sorted(name for each in done for name in each.removed)
+    assert gone == ["gold/pii.jsonl of c@v1", "pipelines/tiny.yaml of c"]
     assert source.here() == source.there() | {"gold/mine.jsonl": b"made here"}
     source.put("c/v1/documents/part/d0.md", "Edited at the source.")
     notes = " ".join(note for each in source.until_still() for note in each.notes)

@@ -1,10 +1,15 @@
 """The mirror on S3: a local server that speaks it. Keys are whatever somebody wrote, and versions may be large."""
 
+import json
 import time
 from urllib.parse import urlsplit
 
 import pytest
+from typer.testing import CliRunner
 
+from rag_eval_pipeline.cli import app
+from rag_eval_pipeline.cli import corpora as commands  # noqa: F401 - registers them
+from rag_eval_pipeline.corpus import mirror as module
 from rag_eval_pipeline.corpus.mirror import mirror
 
 BUCKET = "handed-in"
@@ -105,18 +110,44 @@ def test_no_secret_and_no_address_of_the_server_is_told(endpoint, tmp_path):
         assert host not in note
 
 
+def test_the_command_mirrors_what_automation_yaml_names(bucket, endpoint, tmp_path, monkeypatch):
+    put(bucket, "corpora/c/v1/documents/d.md", "A text.")
+    put(bucket, "corpora/c/v1/_READY")
+    options = {"endpoint_url": endpoint, "key": {"env": "A_KEY"}, "secret": {"env": "A_SECRET"}}
+    sources = [{"url": f"s3://{BUCKET}/corpora", "options": options}]
+    (tmp_path / "automation.yaml").write_text(json.dumps({"mirror": {"quiet": 0, "sources": sources}}), "utf-8")
+    for name, value in {"RAG_EVAL_DATA": str(tmp_path), "A_KEY": "someone", "A_SECRET": "hidden"}.items():
+        monkeypatch.setenv(name, value)
+    result = CliRunner().invoke(app, ["mirror"])
+    assert result.exit_code == 0
+    assert "done: c@v1 is mirrored" in result.output
+    assert (tmp_path / "corpora" / "c" / "v1" / "documents" / "d.md").read_text("utf-8") == "A text."
+    assert "hidden" not in result.output
+
+
 @pytest.mark.full
-def test_thousands_of_objects_come_over_in_passes_that_end_in_time(bucket, endpoint, tmp_path):
+def test_thousands_of_objects_come_over_in_passes_that_end_in_time(bucket, endpoint, tmp_path, monkeypatch):
+    """Each pass gets a few seconds, goes on where the last one stopped, and fetches nothing twice."""
     total = 5_000
-    for number in range(total):
-        put(bucket, f"corpora/c/v1/documents/p{number // 1000:03}/d{number}.txt", f"{number}")
+    texts = {f"documents/p{number // 1000:03}/d{number}.txt": f"{number}" for number in range(total)}
+    for path, text in texts.items():
+        put(bucket, f"corpora/c/v1/{path}", text)
+    fetched = []
+    honest = module._Pass._get
+    monkeypatch.setattr(
+        module._Pass, "_get", lambda self, key, folder, batch, pairs: fetched.extend(batch) or honest(self, key, folder, batch, pairs)
+    )  # fmt: skip
     took, placed = [], []
     while not placed:
         began = time.monotonic()
-        placed = step(tmp_path, endpoint).placed
+        placed = step(tmp_path, endpoint, budget=5).placed
         took.append(time.monotonic() - began)
         assert len(took) < 400
+        assert bool(placed) == (tmp_path / "c" / "v1").exists(), "nothing of a version is seen before all of it"
     assert placed == ["c@v1"]
-    assert max(took) < 60, took
-    assert sum(1 for path in (tmp_path / "c" / "v1").rglob("*") if path.is_file()) == total
-    print(f"{total} objects in {len(took)} passes of at most {max(took):.1f} s")
+    assert len(took) > 2, "it was done in one go, so nothing was resumed"
+    assert max(took) < 60, f"a tick dies at 60 s: {took}"
+    assert sorted(fetched) == sorted(texts)
+    here = tmp_path / "c" / "v1"
+    assert {path.relative_to(here).as_posix(): path.read_text("utf-8") for path in here.rglob("*.txt")} == texts
+    print(f"{total} objects in {len(took)} passes: {[round(seconds, 1) for seconds in took]} s")
