@@ -13,8 +13,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -176,19 +175,16 @@ class _Asking:
         if self.store is not None and config.max_cost is not None:
             day_ago = datetime.now(UTC) - timedelta(days=1)
             self._budget.earlier(self.store.spent(config, day_ago.isoformat(timespec="milliseconds")))
-        self._room, self._slots = asyncio.Semaphore(4 * config.concurrency), asyncio.Semaphore(config.concurrency)
-        self._journal = _Journal(config, self.store)
+        self._room = asyncio.Semaphore(4 * config.concurrency)
         self._ready.set()
         self._url, self._trust = httpx.URL(f"{config.base_url}/chat/completions"), httpx.create_ssl_context()
         try:
             async with asyncio.TaskGroup() as group:
-                # As many again: while replies are written to disk, others are sent.
-                for _ in range(2 * config.concurrency):
+                for _ in range(config.concurrency):
                     group.create_task(self._place())
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
         finally:
-            self._journal.close()
             for client in self._clients:
                 await client.aclose()
 
@@ -233,61 +229,55 @@ class _Asking:
             return nothing
         if self._key is None:
             return replace(nothing, status="no_key")
-        async with self._slots:
-            if self._stopped is not None:
-                return replace(nothing, status=self._stopped)
-            reply, written = await self._asked(request, nothing)
-        # Another may begin now. It is sent once its beginning is on disk, and so is this end, which was noted before.
-        if written is not None:
-            await written
-        return reply
+        if self._stopped is not None:
+            return replace(nothing, status=self._stopped)
+        return await self._asked(request, nothing)
 
     # --- tries -------------------------------------------------------------------------------------------------------
 
-    async def _asked(self, request: ChatRequest, nothing: ChatReply) -> tuple[ChatReply, Awaitable[int] | None]:
-        """Try until a reply is there, or another try would not help or is not allowed; with what tells that it is on disk."""
+    async def _asked(self, request: ChatRequest, nothing: ChatReply) -> ChatReply:
+        """Try until a reply is there, or another try would not help or is not allowed."""
         size = _size(request)
         tokens = size / _BYTES_A_TOKEN + self.config.max_tokens
         at_most = self._price(size + _OVERHEAD + 16 * len(request.messages), self.config.max_tokens) or 0.0
         if self.config.tokens_per_minute is not None and tokens > self.config.tokens_per_minute:
-            return replace(nothing, status="too_large"), None
+            return replace(nothing, status="too_large")
         attempts, failures, cost = 0, 0, None
         kind, forms = (request.schema is not None, request.logprobs), _forms(request)
         form, refused = self._known.get(kind, 0), None
         while True:
             if not await self._budget.reserve(at_most):
-                return replace(nothing, status="over_budget", attempts=attempts, cost=cost), None
+                return replace(nothing, status="over_budget", attempts=attempts, cost=cost)
             so_far = replace(nothing, mode=forms[form].mode, attempts=attempts + 1, cost=cost)
-            found, reply, written = await self._one(request, so_far, forms[form], tokens, at_most)
+            found, reply = await self._one(request, so_far, forms[form], tokens, at_most)
             attempts, cost = reply.attempts, reply.cost
             if found.status in KEPT:
                 self._unreached, self._known[kind] = 0, max(form, self._known.get(kind, 0))
-                return reply, written
-            await written
+                return reply
             if found.unsupported:
                 refused = refused or reply
                 if form + 1 < len(forms):
                     form += 1
                     continue
-                return replace(refused, attempts=attempts), None
+                return replace(refused, attempts=attempts)
             if found.last:
                 self._stopped = found.status
             wait = self._wait(found, failures)
             failures += 1
             if not found.again or failures > self.config.retries or wait is None or self._stopped is not None:
                 self._count_unreached(found.status)
-                return reply, None
+                return reply
             await asyncio.sleep(wait)
 
     async def _one(
         self, request: ChatRequest, so_far: ChatReply, form: _Form, tokens: float, at_most: float
-    ) -> tuple[_Try, ChatReply, Awaitable[int]]:
-        """One try, from its turn to its end, which is on disk once the last of what it gives is awaited."""
+    ) -> tuple[_Try, ChatReply]:
+        """One try, from its turn to its end. It is noted before it is sent, and its reply is kept before anybody sees it."""
         name = so_far.prompt_hash
         settled = False
         try:
             slot = await self._pace.turn(tokens)
-            try_id = await self._journal.begin(name, at_most)
+            (try_id,) = self._noted(Began(name, _now(), at_most)) or (0,)
             sent = body(self.config, request, form.mode, form.logprobs)
             found = await self._send(sent, f"{name}-{form.mode}-{form.logprobs:d}", request.stream)
             if found.status == OK and found.text is not None:
@@ -300,13 +290,17 @@ class _Asking:
             ended = paid if known or found.billed else 0.0
             ended = 0.0 if self.config.price_in is None else ended
             reply = _with(so_far, found, _sum(so_far.cost, paid))
-            written = self._journal.end(try_id, found.status, ended, reply if found.status in KEPT else None)
+            self._noted(Ended(try_id, found.status, ended, reply if found.status in KEPT else None))
             await self._budget.settle(at_most, ended)
             settled = True
-            return found, reply, written
+            return found, reply
         finally:
             if not settled:  # cancelled: what was under way may have been paid
                 self._budget.earlier(at_most)
+
+    def _noted(self, step: Began | Ended) -> list[int]:
+        """Write a step. Not in another thread: changing threads takes longer than writing."""
+        return [] if self.store is None else self.store.apply(self.config, [step])
 
     def _wait(self, found: _Try, failures: int) -> float | None:
         """Seconds before the next try; None: longer than is waited for."""
@@ -387,62 +381,6 @@ def _forms(request: ChatRequest) -> list[_Form]:
 
 class _ProtocolError(ValueError):
     """A reply of another shape."""
-
-
-class _Journal:
-    """Steps of all places, written together: one wait for the disk serves many."""
-
-    def __init__(self, config: EndpointConfig, store: ReplyStore | None) -> None:
-        self._config, self._store = config, store
-        self._steps: list[tuple[Began | Ended, asyncio.Future[int]]] = []
-        self._writer: asyncio.Task[None] | None = None
-        self._thread = ThreadPoolExecutor(1, "replies")
-
-    async def begin(self, name: str, at_most: float) -> int:
-        """Note that a try begins; on disk when this returns, as all that was noted before it."""
-        return await self._noted(Began(name, _now(), at_most))
-
-    def end(self, try_id: int, outcome: str, cost: float | None, reply: ChatReply | None) -> Awaitable[int]:
-        """Note how it ended, with its reply; on disk when what this gives was awaited."""
-        return self._noted(Ended(try_id, outcome, cost, reply))
-
-    def close(self) -> None:
-        """Let the last write end; what came since is written, too."""
-        if self._store is not None:
-            self._thread.submit(self._store.release)
-        self._thread.shutdown(wait=True)
-        left = [step for step, _ in self._steps if isinstance(step, Ended)]
-        if self._store is not None and left:
-            self._store.apply(self._config, left)
-
-    def _noted(self, step: Began | Ended) -> asyncio.Future[int]:
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        if self._store is None:
-            future.set_result(0)
-            return future
-        self._steps.append((step, future))
-        if self._writer is None or self._writer.done():
-            self._writer = asyncio.create_task(self._drain())
-        return future
-
-    async def _drain(self) -> None:
-        assert self._store is not None
-        while self._steps:
-            steps, self._steps = self._steps, []
-            try:
-                ids = await asyncio.get_running_loop().run_in_executor(
-                    self._thread, self._store.apply, self._config, [step for step, _ in steps]
-                )
-            except Exception as error:  # a full disk, a locked file: every place that waits must hear of it
-                for _, future in steps:
-                    if not future.done():
-                        future.set_exception(error)
-                continue
-            made = iter(ids)
-            for step, future in steps:
-                value = next(made) if isinstance(step, Began) else 0
-                if not future.done():
-                    future.set_result(value)
 
 
 def _key(config: EndpointConfig) -> str | bool | None:

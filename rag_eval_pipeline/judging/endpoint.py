@@ -220,7 +220,7 @@ def complete(
 ) -> Iterator[ChatReply]:
     """Ask for every request, exactly one reply each, in the order in which they come back.
 
-    A stored reply is given without asking. A new one is on disk before it is yielded, so that a killed run pays none twice.
+    A stored reply is given without asking. A new one is stored before it is yielded, so that a killed run pays none twice.
     Requests are taken from the iterator as they are needed: memory does not grow with their number.
 
     Args:

@@ -1,4 +1,4 @@
-"""`python -m rag_eval_pipeline_tests.bench.judgments [--n 10000] [--latency 0.05] [--concurrency 16] [--rpm R]`: judgments of a local endpoint.
+"""`python -m rag_eval_pipeline_tests.bench.judgments [--n 10000] [--latency 0.05] [--concurrency 8] [--rpm R]`: judgments of a local endpoint.
 
 The endpoint is a process of its own that answers after the latency with bytes made before, so that it takes little of the machine; what
 misbehaves is tested elsewhere. The bound is what concurrency (n × latency / concurrency) and rate
@@ -98,7 +98,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--n", type=int, default=10_000)
     parser.add_argument("--latency", type=float, default=0.05)
-    parser.add_argument("--concurrency", type=int, default=16)
+    parser.add_argument("--concurrency", type=int, default=8)
     parser.add_argument("--rpm", type=float)
     parser.add_argument("--serve", action="store_true", help="be the endpoint")
     asked = parser.parse_args()
