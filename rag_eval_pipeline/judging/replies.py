@@ -87,7 +87,9 @@ class ReplyStore:
             found = sqlite3.connect(self.path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
             try:
                 found.execute("PRAGMA journal_mode=WAL")
-                found.execute("PRAGMA synchronous=NORMAL")  # a killed process loses nothing, a power cut the last seconds
+                found.execute(
+                    "PRAGMA synchronous=NORMAL"
+                )  # a killed process loses nothing, a power cut the last seconds
                 found.executescript(_SCHEMA)
             except sqlite3.DatabaseError as error:
                 found.close()
