@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,12 +17,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rag_eval_pipeline.engine.limits import Limits
-from rag_eval_pipeline.engine.pool import map_items
 from rag_eval_pipeline.measures.intervals import Interval, confidence_interval
 from rag_eval_pipeline.measures.spans import Counts, span_scores
 from rag_eval_pipeline.stages.pii.quality import sweep
-from rag_eval_pipeline.stages.pii.transform import CONFIG, Span, find, merged, one
+from rag_eval_pipeline.stages.pii.transform import CONFIG, find
 from rag_eval_pipeline.text.entities import EXTRA_MODEL
 from rag_eval_pipeline_tests.bench import timing
 
@@ -232,14 +229,13 @@ KINDS = ("EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD", "IP_ADDRESS")
 NAMES = ("PERSON", "LOCATION")
 
 
-def speed(texts: Sequence[str], repeats: int, model: str | None = None, workers: int = 0) -> timing.Result:
+def speed(texts: Sequence[str], repeats: int, model: str | None = None) -> timing.Result:
     """Documents with our analyser and with presidio's `AnalyzerEngine`, one by one, English, the same spaCy pipeline on both sides.
 
     Args:
         texts: documents.
         repeats: of each side, in turn.
         model: installed spaCy model, with which names are looked for too; None: a blank pipeline.
-        workers: processes of ours, as a run starts them, each with its models loaded before; they mask too. 0: this process.
     """
     from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
     from presidio_analyzer.nlp_engine import SpacyNlpEngine
@@ -266,16 +262,13 @@ def speed(texts: Sequence[str], repeats: int, model: str | None = None, workers:
         return [peer.analyze(text, language="en", score_threshold=config.score_threshold) for text in texts]
 
     def ours() -> list[Any]:
-        return [engine.analyze(text) for text in texts] if workers == 0 else _in_workers(texts, config, workers)
+        return [engine.analyze(text) for text in texts]
 
     spans = differ = 0
     for mine, found in zip(ours(), theirs(), strict=True):
-        kept = {Span(r.start, r.end, r.entity_type, r.score) for r in found if r.entity_type in kinds}
-        # Workers do what a run does, which goes on to merge what overlaps and to mask it.
-        wanted = kept if workers == 0 else merged(kept)
-        spans, differ = spans + len(kept), differ + ({tuple(row[:3]) for row in mine} != {s[:3] for s in wanted})
+        kept = {(r.start, r.end, r.entity_type) for r in found if r.entity_type in kinds}
+        spans, differ = spans + len(kept), differ + ({tuple(row[:3]) for row in mine} != kept)
     what = f"{len(texts)} texts of {sum(map(len, texts)) // len(texts)} characters, {len(kinds)} types, {model or 'no model'}"
-    what += f", {workers} workers" if workers else ""
     return timing.in_turn(
         what,
         "presidio's loop, its defaults",
@@ -284,13 +277,6 @@ def speed(texts: Sequence[str], repeats: int, model: str | None = None, workers:
         f"{spans} spans of the types kept; {differ} texts differ in them",
         repeats,
     )
-
-
-def _in_workers(texts: Sequence[str], config: CONFIG, workers: int) -> list[list[Placed]]:
-    """Spans of each text as a run finds them."""
-    items = ({"text": text, "spans": None} for text in texts)
-    done: dict[int, Any] = dict(map_items(one, items, config, limits=Limits(), workers=workers))
-    return [[(row["start"], row["end"], row["type"]) for row in done[i]["pii_spans"]] for i in range(len(texts))]
 
 
 def main() -> None:
@@ -321,9 +307,8 @@ def main() -> None:
         notes = [text.text for text in sets["meddocan"][0]]
         installed = EXTRA_MODEL if find_spec(EXTRA_MODEL) else None
         rows = [
-            speed(texts, asked.repeats, model, workers)
+            speed(texts, asked.repeats, model)
             for model in dict.fromkeys((None, installed))
-            for workers in (0, os.cpu_count() or 1)
             for texts in (research[:300], notes[:40])
         ]
         print(timing.table(rows))
