@@ -68,7 +68,11 @@ class Printer(Console):
             super().print(*objects, **options)
             return
         needed = Measurement.get(self, self.options.update(width=WIDEST), objects[0]).maximum
-        Console(file=self.file, width=max(self.width, needed)).print(*objects, **options)
+        guessed, self._width = self._width, max(self.width, needed)
+        try:
+            super().print(*objects, **options)
+        finally:
+            self._width = guessed
 
 
 console = Printer()

@@ -109,7 +109,8 @@ def _previous(manifests: Manifests, now: Manifest) -> Baseline:
     ]
     if not earlier:
         name = pipeline or "default"
-        return Baseline(None, f"no baseline: this is the first complete evaluation of {corpus}, pipeline {name}")
+        first = f"this is the first complete evaluation of {corpus}, pipeline {name}; the next one is compared with it"
+        return Baseline(None, f"no baseline: {first}")
     found = max(earlier, key=lambda m: (m.started, m.key, m.evaluation_id))
     return Baseline(found, f"compared with {found.key} {found.evaluation_id} (previous)")
 

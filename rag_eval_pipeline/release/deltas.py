@@ -238,8 +238,10 @@ def _tested(shared: _Shared, members: list[_Series], draws: int) -> Iterator[tup
     distinct = list({one.content: one for one in members}.values())
     now, before = (np.column_stack([getattr(one, side) for one in distinct]) for side in ("now", "before"))
     clusters = [cluster or None for cluster in shared.clusters]
+    # A count or a time is no hit, even where all of its values happen to be 0 and 1.
+    binary = False if shared.low is None or shared.high is None else None
     intervals = paired_intervals(
-        now, before, clusters=clusters, low=shared.low, high=shared.high, plan=Plan(draws=draws)
+        now, before, clusters=clusters, low=shared.low, high=shared.high, binary=binary, plan=Plan(draws=draws)
     )
     tests = randomisation_tests(now - before, clusters=clusters, draws=draws)
     made = {one.content: (interval, float(p)) for one, interval, p in zip(distinct, intervals, tests, strict=True)}

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from rag_eval_pipeline.engine.limits import Limits
+from rag_eval_pipeline.engine.pool import map_items
 from rag_eval_pipeline.measures.intervals import Interval, confidence_interval
 from rag_eval_pipeline.measures.spans import Counts, span_scores
 from rag_eval_pipeline.stages.pii.quality import sweep
-from rag_eval_pipeline.stages.pii.transform import CONFIG, find
+from rag_eval_pipeline.stages.pii.transform import CONFIG, find, one
 from rag_eval_pipeline.text.entities import EXTRA_MODEL
 from rag_eval_pipeline_tests.bench import timing
 
@@ -237,6 +242,62 @@ def speed(texts: Sequence[str], repeats: int, model: str | None = None) -> timin
         repeats: of each side, in turn.
         model: installed spaCy model, with which names are looked for too; None: a blank pipeline.
     """
+    from rag_eval_pipeline.stages.pii import transform
+
+    config, peer = _sides(model)
+    engine = transform._engine(transform._engine_key(config))
+
+    def theirs() -> list[Any]:
+        return [peer.analyze(text, language="en", score_threshold=config.score_threshold) for text in texts]
+
+    def ours() -> list[Any]:
+        return [engine.analyze(text) for text in texts]
+
+    spans = differ = 0
+    for mine, found in zip(ours(), theirs(), strict=True):
+        kept = {(r.start, r.end, r.entity_type) for r in found if r.entity_type in config.entities}
+        spans, differ = spans + len(kept), differ + ({tuple(row[:3]) for row in mine} != kept)
+    what = f"{_sizes(texts)}, {len(config.entities)} types, {model or 'no model'}"
+    return timing.in_turn(
+        what,
+        "presidio's loop, its defaults",
+        ours,
+        theirs,
+        f"{spans} spans of the types kept; {differ} texts differ in them",
+        repeats,
+    )
+
+
+def throughput(texts: Sequence[str], repeats: int, model: str | None, workers: int) -> str:
+    """Documents a second in worker processes, as a run reads them (they mask, too), against presidio's loop in one process.
+
+    Both sides have their models loaded: ours is timed from the moment in which as many texts again are done.
+    """
+    config, peer = _sides(model)
+    rates: tuple[list[float], list[float]] = ([], [])
+    for _ in range(repeats):
+        items = ({"text": text, "spans": None} for text in (*texts, *texts))
+        began = 0.0
+        for number, _done in enumerate(map_items(one, items, config, limits=Limits(), workers=workers), start=1):
+            began = time.perf_counter() if number == len(texts) else began
+        rates[0].append(len(texts) / (time.perf_counter() - began))
+        began = time.perf_counter()
+        for text in texts:
+            peer.analyze(text, language="en", score_threshold=config.score_threshold)
+        rates[1].append(len(texts) / (time.perf_counter() - began))
+    ratios = [ours / theirs for ours, theirs in zip(*rates, strict=True)]
+    return (
+        f"{_sizes(texts)}, {model or 'no model'}, {workers} workers: {median(rates[0]):.1f} a second, presidio's loop "
+        f"{median(rates[1]):.1f}: {median(ratios):.2g} ({min(ratios):.2g}–{max(ratios):.2g})"
+    )
+
+
+def _sizes(texts: Sequence[str]) -> str:
+    return f"{len(texts)} texts of {sum(map(len, texts)) // len(texts)} characters"
+
+
+def _sides(model: str | None) -> tuple[CONFIG, Any]:
+    """Our settings, and presidio's analyser with its defaults over the same spaCy pipeline."""
     from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
     from presidio_analyzer.nlp_engine import SpacyNlpEngine
     from tldextract import TLDExtract, tldextract
@@ -247,7 +308,6 @@ def speed(texts: Sequence[str], repeats: int, model: str | None = None) -> timin
     tldextract.TLD_EXTRACTOR = TLDExtract(suffix_list_urls=(), cache_dir=None)
     kinds = KINDS if model is None else (*KINDS, *NAMES)
     config = CONFIG(entities=kinds, languages=("en",), regions=WORLD, models={"en": model} if model else {})
-    engine = transform._engine(transform._engine_key(config))
     registry = RecognizerRegistry(supported_languages=["en"])
     registry.load_predefined_recognizers(languages=["en"])
     if model is None:
@@ -256,27 +316,7 @@ def speed(texts: Sequence[str], repeats: int, model: str | None = None) -> timin
     else:
         nlp = SpacyNlpEngine(models=[{"lang_code": "en", "model_name": model}])
         nlp.load()
-    peer = AnalyzerEngine(registry=registry, nlp_engine=nlp, supported_languages=["en"])
-
-    def theirs() -> list[Any]:
-        return [peer.analyze(text, language="en", score_threshold=config.score_threshold) for text in texts]
-
-    def ours() -> list[Any]:
-        return [engine.analyze(text) for text in texts]
-
-    spans = differ = 0
-    for mine, found in zip(ours(), theirs(), strict=True):
-        kept = {(r.start, r.end, r.entity_type) for r in found if r.entity_type in kinds}
-        spans, differ = spans + len(kept), differ + ({tuple(row[:3]) for row in mine} != kept)
-    what = f"{len(texts)} texts of {sum(map(len, texts)) // len(texts)} characters, {len(kinds)} types, {model or 'no model'}"
-    return timing.in_turn(
-        what,
-        "presidio's loop, its defaults",
-        ours,
-        theirs,
-        f"{spans} spans of the types kept; {differ} texts differ in them",
-        repeats,
-    )
+    return config, AnalyzerEngine(registry=registry, nlp_engine=nlp, supported_languages=["en"])
 
 
 def main() -> None:
@@ -311,7 +351,9 @@ def main() -> None:
             for model in dict.fromkeys((None, installed))
             for texts in (research[:300], notes[:40])
         ]
-        print(timing.table(rows))
+        print(timing.table(rows), end="\n\n")
+        for texts in (research, notes):
+            print(throughput(texts, asked.repeats, installed, os.cpu_count() or 1), flush=True)
         if installed is None:
             print("no English model is installed (extra `spacy-en`), so nothing was measured with one")
 

@@ -28,7 +28,7 @@ def test_regressions_are_empty_without_a_baseline_and_filled_with_one(home, inst
     assert table.metadata["rows"].value == 0
     assert (
         table.metadata["baseline"].value
-        == "no baseline: this is the first complete evaluation of small, pipeline default"
+        == "no baseline: this is the first complete evaluation of small, pipeline default; the next one is compared with it"
     )
     assert Manifests(home.manifests).comparisons() == []
     assert count(home) == 0

@@ -95,7 +95,8 @@ _FURNITURE = re.compile(
 )
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{2,40})""", re.IGNORECASE)
-_DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>")
+_DECLARATIONS = re.compile(r"^(?:\s*<\?xml[^>]*(?:>|$))+")
+"""lxml refuses a text that still names its encoding, be it twice or without its end."""
 _SPACE = re.compile(r"[ \t\n\r\f\v]+")
 
 
@@ -135,7 +136,7 @@ def _tree(page: str) -> Any:
     """
     parser = lxml_html.HTMLParser(huge_tree=False, no_network=True)
     try:
-        root = lxml_html.document_fromstring(_DECLARATION.sub("", page), parser=parser)
+        root = lxml_html.document_fromstring(_DECLARATIONS.sub("", page), parser=parser)
     except etree.ParserError:
         root = None
     if any(entry.type_name == "ERR_RESOURCE_LIMIT" for entry in parser.error_log):

@@ -17,8 +17,6 @@ from rag_eval_pipeline.corpus.gold import SCHEMAS, Gold
 from rag_eval_pipeline.corpus.settings import Settings
 from rag_eval_pipeline.text.offsets import OffsetMap
 from rag_eval_pipeline_tests.unit.attribution.world import (
-    ANSWERED,
-    CITED,
     LIST_COLUMNS,
     RANKED,
     gold_frame,
@@ -26,6 +24,14 @@ from rag_eval_pipeline_tests.unit.attribution.world import (
     masked_map,
 )
 
+ANSWERED = {
+    "answer_id": pl.String,
+    "query_id": pl.String,
+    "sample": pl.Int64,
+    "outcome": pl.String,
+    "status": pl.String,
+}
+CITED = {"answer_id": pl.String, "position": pl.Int64, "status": pl.String, "passages": pl.List(pl.Int64)}
 QUOTE = "Employees get 18 days of annual leave, never fewer."
 BEFORE = "The canteen opens at 12 every day and serves two dishes. "
 AFTER = " Bicycles stand in the yard behind building 7, under a roof."

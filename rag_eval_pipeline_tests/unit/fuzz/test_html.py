@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag_eval_pipeline.stages.parsing.markup import read_html
 from rag_eval_pipeline_tests.fuzz.invariants import check_page, check_tables
 from rag_eval_pipeline_tests.sizes import examples
 
@@ -57,6 +58,16 @@ def page(tmp_path_factory):
 @given(st.one_of(TEXT.map(lambda text: text.encode("utf-8", "surrogatepass")), st.binary(max_size=200)))
 def test_any_page_is_refused_or_read_into_sound_rows(page, data):
     check_page(data, page)
+
+
+UTF16 = "<?xml version='1.0' encoding='utf-16'"
+
+
+@pytest.mark.parametrize("before", [f"{UTF16}?>" * 2, f"\n{UTF16}?>\n {UTF16}?>", f"{UTF16}>"])
+def test_declarations_of_an_encoding_are_passed_over(page, before):
+    data = f"{before}<p>Seven days.</p>".encode()
+    check_page(data, page)
+    assert read_html(page, None).rows()["parsed"][0]["text"].strip() == "Seven days."
 
 
 @examples(150, 5_000)
