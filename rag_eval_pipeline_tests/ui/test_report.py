@@ -121,7 +121,9 @@ def test_a_lost_query_leads_to_its_story_and_back(page):
     target = page.locator("article:target")
     assert target.count() == 1
     assert name in target.locator("h3").inner_text()
-    assert target.evaluate("e => { const r = e.getBoundingClientRect(); return r.top >= -1 && r.top < innerHeight }")
+    page.wait_for_function(  # it scrolls there, and takes a moment
+        "() => { const r = document.querySelector('article:target').getBoundingClientRect(); return r.top >= -1 && r.top < innerHeight }"
+    )
     assert target.locator("li.first").count() >= 1
     target.get_by_role("link", name=re.compile("^Back to the list")).click()
     assert page.evaluate("location.hash") == "#losses"
