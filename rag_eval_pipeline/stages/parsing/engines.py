@@ -176,6 +176,7 @@ KINDS_OF_DOCLING = {
     "title": "heading", "section_header": "heading", "list_item": "list_item", "code": "code", "caption": "caption",
     "page_header": "boilerplate", "page_footer": "boilerplate",
 }  # fmt: skip
+LISTS_OF_DOCLING = frozenset({"list", "ordered_list"})
 KINDS_OF_UNSTRUCTURED = {
     "Title": "heading", "ListItem": "list_item", "CodeSnippet": "code", "FigureCaption": "caption",
     "Header": "boilerplate", "Footer": "boilerplate", "PageNumber": "boilerplate",
@@ -194,18 +195,64 @@ def _read_docling(path: Path, config: Any) -> Reading:
             ) from error
         raise
     reading = Reading("docling", pages=len(document.pages) or None)
-    for item, _ in document.iterate_items():
-        label = str(getattr(item.label, "value", item.label))
+    for items in _whole_items(document):
+        item = items[0]
         page = item.prov[0].page_no if getattr(item, "prov", None) else None
-        if label == "table":
+        if _label(item) == "table":
             reading.add_table(_grid_of_docling(item), page)
-        elif text := getattr(item, "text", ""):
-            level = 1 if label in {"title", "list_item"} else getattr(item, "level", None)
-            if label == "section_header" and level is not None and _is_html(path):
-                level += 1  # h1 is the title, and levels are counted below it
-            kind = KINDS_OF_DOCLING.get(label, "paragraph")
-            reading.add(kind, text, level if kind in {"heading", "list_item"} else None, page)
+        elif text := " ".join(part.text for part in items if getattr(part, "text", "")):
+            kind, level = _kind_of_docling(item, document, _is_html(path))
+            reading.add(kind, text, level, page)
     return reading
+
+
+def _whole_items(document: Any) -> Iterator[list[Any]]:
+    """Items in reading order; one that docling cut where its style changes comes in its parts, a table without its cells'."""
+    parts: list[Any] = []
+    for item, _ in document.iterate_items():
+        if any(_label(one) == "table" for one in _above(item, document)):
+            continue
+        if parts and not (_is_part(item, document) and item.parent == parts[0].parent):
+            yield parts
+            parts = []
+        parts.append(item)
+    if parts:
+        yield parts
+
+
+def _is_part(item: Any, document: Any) -> bool:
+    return any(_label(above) == "inline" for above in _above(item, document)[:1])
+
+
+def _kind_of_docling(item: Any, document: Any, html: bool) -> tuple[str, int | None]:
+    """Block and level of an item, or of what it is a part of; an item of a list lies as deep as there are lists around it."""
+    above = _above(item, document)
+    # What stands below a heading hangs on it too; a cut item is empty itself.
+    cut = _is_part(item, document) and getattr(above[1], "text", None) == ""
+    whole = above[1] if cut else item
+    label, level = _label(whole), getattr(whole, "level", None)
+    kind = KINDS_OF_DOCLING.get(label, "paragraph")
+    if kind == "list_item":
+        return kind, max(sum(_label(one) in LISTS_OF_DOCLING for one in above), 1)
+    if label == "title":
+        return kind, 1
+    if kind == "heading" and level is not None and html:
+        level += 1  # h1 is the title, and levels are counted below it
+    return kind, level if kind == "heading" else None
+
+
+def _above(item: Any, document: Any) -> list[Any]:
+    """What holds an item, the nearest first."""
+    found = []
+    while getattr(item, "parent", None) is not None:
+        item = item.parent.resolve(document)
+        found.append(item)
+    return found
+
+
+def _label(item: Any) -> str:
+    label = getattr(item, "label", "")
+    return str(getattr(label, "value", label))
 
 
 def _of_the_hub(error: BaseException) -> bool:

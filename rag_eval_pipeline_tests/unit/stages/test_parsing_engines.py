@@ -162,6 +162,81 @@ def test_headings_of_a_page_that_docling_counts_below_its_title_have_the_levels_
         assert [block["level"] for block in reading.blocks] == levels
 
 
+def node(label, text=None, *children, **more):
+    """An item of docling, which its children name as their parent."""
+    made_of = SimpleNamespace(label=label, text=text, prov=[], children=children, parent=None, **more)
+    reference = SimpleNamespace(resolve=lambda _document: made_of)
+    for child in children:
+        child.parent = reference
+    return made_of
+
+
+def walk(above):
+    for child in above.children:
+        if child.text is not None or child.label == "table":
+            yield child, 0
+        yield from walk(child)
+
+
+def test_what_docling_cuts_where_the_style_changes_stands_whole_and_lists_have_their_depth(monkeypatch, tmp_path):
+    def styled(*texts):
+        return node("inline", None, *(node("text", text) for text in texts))
+
+    grid = [[SimpleNamespace(
+        text="x y", start_row_offset_idx=0, start_col_offset_idx=0, col_span=1, row_span=1, column_header=False, row_header=False
+    )]]  # fmt: skip
+    deep = node("list", None, node("list_item", "", styled("Fee:", "4.50")))
+    body = node(
+        "unspecified", None,
+        node("title", "", styled("Fees", "2026")),
+        node("section_header", "Plans", styled("The fee is", "4.50", "EUR."), styled("No", "refund."), level=1),
+        node("ordered_list", None, node("list_item", "Basic", deep), node("list_item", "Pro")),
+        node("table", None, styled("x", "y"), data=SimpleNamespace(grid=grid)),
+    )  # fmt: skip
+    document = SimpleNamespace(pages={}, iterate_items=lambda: walk(body))
+    converter = SimpleNamespace(convert=lambda _path, max_num_pages: SimpleNamespace(document=document))
+    monkeypatch.setattr(engines, "_CONVERTER", [converter])
+    reading = engines.ENGINES["docling"].read(tmp_path / "x.html", ParsingConfig())
+    assert stood(reading) == [
+        ("heading", 1, "Fees 2026"),
+        ("heading", 2, "Plans"),
+        ("paragraph", None, "The fee is 4.50 EUR."),
+        ("paragraph", None, "No refund."),
+        ("list_item", 1, "Basic"),
+        ("list_item", 2, "Fee: 4.50"),
+        ("list_item", 1, "Pro"),
+        ("table", None, "x y"),
+    ]
+
+
+def stood(reading):
+    text = reading.text
+    return [(b["kind"], b["level"], text[b["start"] : b["end"]]) for b in reading.blocks]
+
+
+def test_docling_reads_a_page_and_a_document_without_any_model(tmp_path):
+    (tmp_path / "x.html").write_text(
+        "<h1>Fees <em>2026</em></h1><p>The fee is <b>4.50</b> EUR.</p><h2>Plans</h2><ul><li>Basic<ul><li>Fee: <b>4.50</b></li></ul></li>"
+        "</ul><p>No <b>refund</b></p><table><tr><td>x <b>y</b></td></tr></table>",
+        "utf-8",
+    )
+    found = read(tmp_path / "x.html", "docling", "html")
+    text = found["parsed"][0]["text"]
+    assert [(b["kind"], b["level"], text[b["start"] : b["end"]]) for b in found["blocks"]] == [
+        ("heading", 1, "Fees 2026"),
+        ("paragraph", None, "The fee is 4.50 EUR."),
+        ("heading", 2, "Plans"),
+        ("list_item", 1, "Basic"),
+        ("list_item", 2, "Fee: 4.50"),
+        ("paragraph", None, "No refund"),
+        ("table", None, "x y"),
+    ]
+    item = {"file": str(made.docx(tmp_path / "x.docx")), "media": "docx"}
+    ours, theirs = (one(item, ParsingConfig(parser=parser))["parsed"][0] for parser in ("pypdfium2", "docling"))
+    assert theirs["text"] == ours["text"]
+    assert theirs["parser"] == "docling"
+
+
 def test_docling_without_its_models_is_a_refusal_that_says_what_to_do(monkeypatch, tmp_path):
     missing = type("LocalEntryNotFoundError", (OSError,), {"__module__": "huggingface_hub.errors"})
 
