@@ -1,8 +1,10 @@
-"""`python -m rag_eval_pipeline_tests.fuzz.html [SECONDS] [CORPUS]`: atheris on the path from html to tables and their scores.
+"""`python -m rag_eval_pipeline_tests.fuzz.html [SECONDS] [CORPUS] [LENGTH]`: atheris on the path from html to tables and their scores.
 
-What makes it fail is written to the folder CORPUS (a temporary one by default) as crash-<hash>.
+What makes it fail is written to the folder CORPUS (a temporary one by default) as crash-<hash>. Inputs to LENGTH bytes: at 2,048
+some hundred a second, at 32,768, tables of some thousand nodes, about one.
 """
 
+import argparse
 import importlib.util
 import sys
 import tempfile
@@ -29,8 +31,6 @@ SEEDS = (
     f"<table>{('<tr>' + '<td>cell' * 8) * 150}</table><table>{('<tr>' + '<th>head<td>1' * 4) * 150}</table>",
     f"<table><tr>{'<b><i></i>' * 200}</table><table>{'<tr><td><ul><li>' * 60}x</table>",
 )
-MAX_LENGTH = 32_768
-"""Bytes of an input: two tables of some thousand nodes."""
 
 
 def plain_kernel() -> None:
@@ -46,10 +46,14 @@ def plain_kernel() -> None:
 def main() -> None:
     """Fuzz for a time; atheris ends the process."""
     plain_kernel()
-    seconds = int(sys.argv[1]) if len(sys.argv) > 1 else 600
-    folder = Path(sys.argv[2] if len(sys.argv) > 2 else tempfile.mkdtemp(prefix="fuzz-html-"))
+    asked = argparse.ArgumentParser(prog="python -m rag_eval_pipeline_tests.fuzz.html", description=__doc__)
+    asked.add_argument("seconds", type=int, nargs="?", default=600)
+    asked.add_argument("corpus", type=Path, nargs="?")
+    asked.add_argument("length", type=int, nargs="?", default=2_048)
+    given = asked.parse_args()
+    folder = given.corpus or Path(tempfile.mkdtemp(prefix="fuzz-html-"))
     folder.mkdir(parents=True, exist_ok=True)
-    for number, seed in enumerate(SEEDS):
+    for number, seed in enumerate(seed for seed in SEEDS if len(seed) < given.length):
         (folder / f"seed-{number}").write_bytes(b"\x00" + seed.encode())
     words = folder.parent / f"{folder.name}.dict"
     escaped = (word.replace("\\", "\\\\").replace('"', '\\"') for word in WORDS)
@@ -63,8 +67,8 @@ def main() -> None:
 
     print(f"corpus and what fails: {folder}", flush=True)
     options = (
-        f"-max_total_time={seconds}",
-        f"-max_len={MAX_LENGTH}",
+        f"-max_total_time={given.seconds}",
+        f"-max_len={given.length}",
         "-timeout=60",
         "-rss_limit_mb=4096",
         f"-dict={words}",
