@@ -137,13 +137,14 @@ def walk(
     """
     known = dict(frames)
     for stage in sorted(stages, key=STAGES.index):
-        known.update(stage.door("transform", "run")(inputs_of(stage, known), configs[stage.name], runtime))
+        config = configs[stage.name]
+        known.update(stage.door("transform", "run")(inputs_of(stage, known, config), config, runtime))
     return known
 
 
-def inputs_of(stage: Stage, known: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """The frames that a stage may see: its reads and the outside inputs that are there."""
-    outside = {name.partition(".")[0] for name in stage.inputs}
+def inputs_of(stage: Stage, known: Mapping[str, pl.DataFrame], config: Any) -> dict[str, pl.DataFrame]:
+    """The frames that a stage may see under a config: its reads and the outside inputs that are there."""
+    outside = {name.partition(".")[0] for name in stage.inputs_under(config)}
     return {name: known[name] for name in (*stage.reads, *sorted(outside)) if name in known}
 
 

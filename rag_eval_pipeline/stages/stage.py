@@ -10,6 +10,10 @@ from typing import Any
 from rag_eval_pipeline.warehouse.table import Table, name_of
 
 
+def _imported(config: Any) -> bool:
+    return bool(getattr(config, "imported", False))
+
+
 @dataclass(frozen=True)
 class Stage:
     """One stage of the RAG system, as data. Functions are found by name in the room, so that nothing heavy loads early.
@@ -22,6 +26,7 @@ class Stage:
         inputs: outside inputs: `files`, `queries`, `principals`, `output:<name>` (a file of outputs/), `nuggets` (the text of gold
             claims, there only where the judge is to look for them).
             `queries.<column>` names one column, so that other columns don't change this stage's identity.
+        imports: whether a config takes what lies in outputs/.
         writes: tables, the first one being the main one.
         measures: tables that `quality.measure` reads (reads and writes are given to it in any case).
         shares: other stages whose config this one also obeys.
@@ -37,6 +42,7 @@ class Stage:
     reads: tuple[str, ...]
     writes: tuple[type[Table], ...]
     inputs: tuple[str, ...] = ()
+    imports: Callable[[Any], bool] = _imported
     measures: tuple[str, ...] = ()
     has_quality: bool = True
     shares: tuple[str, ...] = ()
@@ -48,6 +54,10 @@ class Stage:
     def tables(self) -> tuple[str, ...]:
         """Names of the tables that it writes."""
         return tuple(name_of(table) for table in self.writes)
+
+    def inputs_under(self, config: Any) -> tuple[str, ...]:
+        """Outside inputs that decide it under a config: a file of outputs/ that is not imported is none of them."""
+        return tuple(name for name in self.inputs if not name.startswith("output:") or self.imports(config))
 
     def door(self, module: str, name: str) -> Callable[..., Any]:
         """A function or class of the room: `door("transform", "run")`."""

@@ -150,7 +150,7 @@ class Subject:
                 "config": digest([decides["config"], decides["shared"]]),
                 "code": digest([decides[name] for name in ("code", "plugins", "libraries", "engine")]),
                 "model": digest(decides["identity"]),
-                **{f"input:{name}": self._input_hash(name) or "" for name in stage.inputs},
+                **{f"input:{name}": self._input_hash(name) or "" for name in self._inputs(stage)},
             }
         return parts
 
@@ -164,7 +164,7 @@ class Subject:
                     "stage": stage.name,
                     "fingerprint": self.fingerprints[stage.name],
                     "reads": {name: ids[PRODUCER[name].name] for name in stage.reads},
-                    "inputs": {name: self._input_hash(name) for name in stage.inputs},
+                    "inputs": {name: self._input_hash(name) for name in self._inputs(stage)},
                 }
             )
         return ids
@@ -308,7 +308,8 @@ class Subject:
             self.manifests.freeze(self.key.subject, self.version.documents_hash)
         reached(stage.name)
         known = {name: self.frame(name) for name in stage.reads} | self.outside()
-        made = stage.door("transform", "run")(inputs_of(stage, known), self.configs[stage.name], runtime)
+        config = self.configs[stage.name]
+        made = stage.door("transform", "run")(inputs_of(stage, known, config), config, runtime)
         if missing := set(stage.tables) - set(made):
             raise RuntimeError(f"stage {stage.name} did not write {sorted(missing)}")
         reached(f"{stage.name}:before_write")
@@ -396,6 +397,9 @@ class Subject:
             "identity": identity(stage, config),
             "engine": ENGINE_VERSION,
         }
+
+    def _inputs(self, stage: Stage) -> tuple[str, ...]:
+        return stage.inputs_under(self.configs[stage.name])
 
     def _input_hash(self, name: str) -> str | None:
         table_name, _, column = name.partition(".")

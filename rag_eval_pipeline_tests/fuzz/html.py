@@ -62,7 +62,7 @@ def main() -> None:
 
     def one(data: bytes) -> None:
         check_page(data[1:], page)
-        first, second = data[1:].split(b"</table>", 1) if b"</table>" in data else (data[1:], b"")
+        first, _, second = data[1:].partition(b"</table>")
         check_tables(first.decode("utf-8", "surrogateescape"), second.decode("utf-8", "replace"))
 
     print(f"corpus and what fails: {folder}", flush=True)
@@ -72,6 +72,7 @@ def main() -> None:
         "-timeout=60",
         "-rss_limit_mb=4096",
         f"-dict={words}",
+        "-len_control=10",
     )
     atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={folder}/", str(folder)], one)
     atheris.Fuzz()

@@ -270,3 +270,53 @@ def test_gold_claims_are_part_of_the_judging_stages_identity_only_where_a_judge_
             assert ("nuggets" in subject.outside()) == (corpus == "looking")
         moved = [{name for name in found[0] if row[name] != found[0][name]} for row in found]
         assert moved == [set(), {"evaluation"}, {"evaluation", *(["judging"] if corpus == "looking" else [])}]
+
+
+OUTPUT_ROWS = {
+    "cleaned": {"doc_id": "refunds-0.md", "text": "One line."},
+    "dedup": {"kept": "refunds-0.md", "removed": "refunds-1.md", "similarity": 1.0},
+    "pii_spans": {"doc_id": "refunds-0.md", "start": 0, "end": 4, "type": "PERSON"},
+    "chunks": {"chunk_id": "c1", "doc_id": "refunds-0.md", "text": "One line."},
+    "runs/mine": {"query_id": "q0", "item_id": "c1", "rank": 1, "score": 1.0},
+    "contexts": {"query_id": "q0", "position": 0, "text": "One line."},
+    "answers": {"answer_id": "a0", "query_id": "q0", "answer": "One line."},
+}
+IMPORTING = {
+    "cleaned": {"cleaning": {"import": True}},
+    "dedup": {"dedup": {"import": True}},
+    "pii_spans": {"pii": {"import": True}},
+    "chunks": {"chunking": {"import": True}},
+    "runs/mine": {"retrieval": {"mine": {"kind": "import", "run": "mine"}}},
+    "contexts": {"context": {"import": True}},
+    "answers": {"answering": {"answerer": "import"}},
+}
+
+
+@pytest.mark.parametrize("output", OUTPUT_ROWS)
+def test_a_file_of_outputs_decides_a_stage_only_where_it_is_imported(home, output):
+    write_corpus(home.corpora, "plain", documents=2, pipeline=QUICK)
+    folder = home.corpora / "plain"
+    (folder / "pipelines").mkdir()
+    (folder / "pipelines" / "importing.yaml").write_text(json.dumps({"pipeline": IMPORTING[output]}), "utf-8")
+    file = folder / "v1" / "outputs" / f"{output}.jsonl"
+    file.parent.mkdir(parents=True)
+
+    def state(key):
+        subject = Subject.open(home, key)
+        return {**subject.ids, "evaluation": subject.evaluation_id}, subject.parts
+
+    plain, importing = [state("plain@v1")], []
+    row = (
+        json.dumps(OUTPUT_ROWS[output])
+        .replace("refunds-0", f"{SUBJECTS[0]}-0")
+        .replace("refunds-1", f"{SUBJECTS[1]}-1")
+    )
+    for text in (row, row.replace("One line", "Two lines").replace("1.0", "0.9").replace('"end": 4', '"end": 5')):
+        file.write_text(text + "\n", "utf-8")
+        plain.append(state("plain@v1"))
+        importing.append(state("plain@v1#importing"))
+    assert plain[0] == plain[1] == plain[2]
+    stage = next(iter(IMPORTING[output]))
+    (first, _), (second, _) = importing
+    below = {stage, *(found.name for found in downstream(stage)), "evaluation"}
+    assert {name for name in first if first[name] != second[name]} == below

@@ -63,7 +63,7 @@ def test_a_repaired_stage_holds_its_declaration_is_repaired_once_and_runs_on(bas
     subject, frames = base
     stage, config = BY_NAME[name], subject.configs[name]
     repair = stage.door("repair", "repair")
-    before, after = inputs_of(stage, frames), {table: frames[table] for table in stage.tables}
+    before, after = inputs_of(stage, frames, config), {table: frames[table] for table in stage.tables}
     truth = truth_of(subject, frames, k=5 if name == "fusion" else None)
     made = repair(before, after, truth, config)
     assert made.keys() == after.keys()
@@ -85,7 +85,9 @@ def test_all_repairs_together_run_one_after_the_other(base):
         made = walk([stage], known, subject.configs, Runtime.plain())
         truth = truth_of(subject, made, k=5 if stage.name == "fusion" else None)
         after = {table: made[table] for table in stage.tables}
-        fixed = stage.door("repair", "repair")(inputs_of(stage, made), after, truth, subject.configs[stage.name])
+        fixed = stage.door("repair", "repair")(
+            inputs_of(stage, made, subject.configs[stage.name]), after, truth, subject.configs[stage.name]
+        )
         later = {s.name for s in STAGES[STAGES.index(stage) + 1 :]} - set(REPAIRED)
         known = {**made, **fixed}
         known = walk([s for s in downstream(stage.name) if s.name in later], known, subject.configs, Runtime.plain())

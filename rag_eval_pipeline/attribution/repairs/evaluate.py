@@ -311,7 +311,7 @@ class Study:
         stage, config = BY_NAME["context"], self.configs["context"]
         free = config.model_copy(update={"imported": False, "budget_tokens": NO_BUDGET})
         known = {**self.outside, **self.base}
-        made = stage.door("transform", "run")(inputs_of(stage, known), free, with_silence(self.runtime))
+        made = stage.door("transform", "run")(inputs_of(stage, known, free), free, with_silence(self.runtime))
         held = self._context_holds(contexts), self._context_holds(made["contexts"])
         return str(contexts["retriever"][0]), *held
 

@@ -198,11 +198,12 @@ class _Walk:
             return
         stage = self.stages[position]
         started = time.perf_counter()
-        before = inputs_of(stage, known)
+        config = self.runner.configs[stage.name]
+        before = inputs_of(stage, known, config)
         try:
             after = self.runner.outputs(stage, before)
         except ValueError:
-            if not _imports(self.runner.configs[stage.name]):
+            if not stage.imports(config):
                 raise
             # What the user's own system made for the chunks as they were says nothing of others: no figure, and it is said.
             self.runner.misfits.update((coalition, stage.name) for coalition, _ in asked)
@@ -271,15 +272,6 @@ def same(stage: Stage, name: str, one: pl.DataFrame, other: pl.DataFrame) -> boo
     schema = next(schema for schema in stage.writes if name_of(schema) == name)
     volatile = volatile_columns(schema)
     return one.drop(volatile, strict=False).equals(other.drop(volatile, strict=False))
-
-
-def _imports(config: Any) -> bool:
-    """Whether a stage takes what the user's own system made: for chunks that a repair may have changed."""
-    lanes = getattr(config, "lanes", None) or {}
-    kinds = [getattr(lane, "kind", None) for lane in lanes.values()] if isinstance(lanes, Mapping) else []
-    return (
-        bool(getattr(config, "imported", False)) or getattr(config, "reranker", None) == "import" or "import" in kinds
-    )
 
 
 def _identical(one: Frames, other: Frames) -> bool:

@@ -163,7 +163,7 @@ class _Chain:
         """Run a stage on some documents, or on all, and put its rows in place of theirs."""
         stage = BY_NAME[name]
         known = {**self._outside, **self.state.frames, **more}
-        given = {table: _part(frame, changed) for table, frame in inputs_of(stage, known).items()}
+        given = {table: _part(frame, changed) for table, frame in inputs_of(stage, known, config).items()}
         made = stage.door("transform", "run")(given, config, Runtime.plain(self.state.subject.version.folder))
         new = {}
         for table in stage.tables:

@@ -9,6 +9,7 @@ STAGE = Stage(
     description="Answers each query from its context, with claims and citations.",
     reads=("contexts", "chunks", "prepared_queries"),
     inputs=("output:answers",),
+    imports=lambda config: config.answerer == "import",
     writes=(Answers, AnswerClaims, AnswerCitations),
     libraries=("PyStemmer", "bm25s", "regex"),
     expects=("prepared_queries", "query_id"),

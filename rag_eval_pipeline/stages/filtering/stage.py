@@ -9,6 +9,7 @@ STAGE = Stage(
     description="Decides which documents each query may find: who asks, and the predicate that is applied.",
     reads=("documents", "dedup", "prepared_queries"),
     inputs=("queries.filter", "principals", "output:filters"),
+    imports=lambda config: config.extractor == "import",
     writes=(AppliedFilters, Scopes),
     measures=("runs", "fused_runs", "ranked_runs", "contexts"),
     expects=("prepared_queries", "query_id"),

@@ -11,6 +11,7 @@ STAGE = Stage(
     inputs=(
         "queries.query_id", "queries.text", "queries.language", "queries.principal", "output:query_embeddings",
     ),
+    imports=lambda config: config.imported or config.embedding.imported,
     writes=(PreparedQueries, QueryEmbeddings),
     has_quality=False,
     libraries=("py3langid", "sentence-transformers", "transformers", "tokenizers", "torch"),

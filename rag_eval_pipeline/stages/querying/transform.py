@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from rag_eval_pipeline.models.encoder import Encoder, load_encoder
 from rag_eval_pipeline.models.encoder import identity as model_identity
 from rag_eval_pipeline.models.vectors import imported_vectors, vector_column
+from rag_eval_pipeline.stages.querying.stage import STAGE
 from rag_eval_pipeline.stages.querying.tables import PreparedQueries, QueryEmbeddings
 from rag_eval_pipeline.warehouse.config import Switch
 from rag_eval_pipeline.warehouse.memo import digest
@@ -68,7 +69,7 @@ CONFIG = QueryingConfig
 
 def identity(config: QueryingConfig) -> dict[str, Any]:
     """What decides the vectors beside config and text: the model's checksum, threads and device."""
-    return model_identity(config.embedding.model) if config.embedding.enabled and not _imports(config) else {}
+    return model_identity(config.embedding.model) if config.embedding.enabled and not STAGE.imports(config) else {}
 
 
 def run(frames: Mapping[str, pl.DataFrame], config: QueryingConfig, runtime: Runtime) -> dict[str, pl.DataFrame]:
@@ -118,16 +119,12 @@ def _identifier(languages: tuple[str, ...]) -> tuple[Any, dict[str, str]]:
     return identifier, names
 
 
-def _imports(config: QueryingConfig) -> bool:
-    return config.imported or config.embedding.imported
-
-
 def _vectors(
     frames: Mapping[str, pl.DataFrame], prepared: pl.DataFrame, config: QueryingConfig, runtime: Runtime
 ) -> pl.DataFrame:
     if not config.embedding.enabled or prepared.is_empty():
         return conform(QueryEmbeddings, [])
-    if _imports(config):
+    if STAGE.imports(config):
         given = imported_vectors(
             frames.get("output:query_embeddings"), prepared["query_id"], "query_embeddings", "query"
         )

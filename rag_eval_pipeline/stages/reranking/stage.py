@@ -9,6 +9,7 @@ STAGE = Stage(
     description="Makes the final list of every retriever; re-orders the first items of those that have a reranker.",
     reads=("documents", "runs", "fused_runs", "chunks", "prepared_queries"),
     inputs=("output:runs", "output:runs_before_rerank"),
+    imports=lambda config: config.reranker == "import",
     writes=(RankedRuns,),
     measures=("evidence_units", "evidence_pieces"),
     libraries=("PyStemmer", "sentence-transformers"),

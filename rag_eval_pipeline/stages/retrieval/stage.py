@@ -11,6 +11,7 @@ STAGE = Stage(
         "documents", "chunks", "embeddings", "query_embeddings", "index_files", "prepared_queries", "applied_filters", "scopes",
     ),
     inputs=("output:runs", "output:runs_before_rerank"),
+    imports=lambda config: any(lane.kind == "import" for lane in config.lanes.values()),
     writes=(Runs, ExactRuns),
     measures=("ranked_runs", "evidence_units", "evidence_pieces"),
     libraries=("bm25s", "PyStemmer", "numpy", "faiss-cpu"),

@@ -254,7 +254,7 @@ def by_hand(run, coalition, k):
     units = subject.kept("evidence_units")
     known = dict(subject.outside())
     for stage in STAGES[: STAGES.index(BY_NAME["context"])]:
-        before = inputs_of(stage, known)
+        before = inputs_of(stage, known, subject.configs[stage.name])
         after = stage.door("transform", "run")(
             before, subject.configs[stage.name], Runtime(files=subject.runtime().files, workers=0)
         )
