@@ -31,9 +31,11 @@ LANE_NAME = 100
 SWITCHED_BY_NULL = frozenset({"dedup", "pii", "filtering", "reranking", "answering", "judging"})
 COMPONENTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("parsing", "parser"): ("parse",),
+    ("parsing", "candidates"): ("parse",),
     ("enriching", "detector"): ("detect",),
     ("metadata", "extractor"): ("name",),
     ("cleaning", "html"): ("clean",),
+    ("cleaning", "candidates"): ("clean",),
     ("pii", "recognizers"): (),
     ("chunking", "splitter"): ("split",),
     ("filtering", "extractor"): ("extract",),

@@ -6,15 +6,13 @@ Before a run its source is read, never executed: what a path can't be is told th
 from __future__ import annotations
 
 import ast
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.util import decode_source, find_spec
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
-
-IMPORT_PATH = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 
 
 class PluginError(ValueError):
@@ -23,7 +21,8 @@ class PluginError(ValueError):
 
 def is_import_path(name: str) -> bool:
     """`package.module:Class` rather than a built-in name."""
-    return bool(IMPORT_PATH.match(name))
+    module, _, attribute = name.partition(":")
+    return all(part.isidentifier() and not iskeyword(part) for part in (*module.split("."), attribute))
 
 
 def why_no_component(path: str, methods: Sequence[str] = ()) -> str | None:

@@ -15,7 +15,7 @@ import polars as pl
 
 from rag_eval_pipeline.judging.families import kinship
 from rag_eval_pipeline.judging.human import HumanVerdicts
-from rag_eval_pipeline.judging.rubrics import CITATION, NUGGET
+from rag_eval_pipeline.judging.rubrics import CITATION, NUGGET, REFUSAL
 from rag_eval_pipeline.judging.verifiers import Passage
 from rag_eval_pipeline.measures.agreement import Agreement, agreement
 from rag_eval_pipeline.measures.metric import Unmeasured
@@ -28,6 +28,8 @@ CALIBRATION = "calibration"
 SLICES = ("split", "intent", "language", "answerable", "kinship")
 ITEMISED = (CITATION.id, NUGGET.id)
 """Rubrics that say nothing of an answer as a whole."""
+BESIDE_CLAIMS = (*ITEMISED, REFUSAL.id)
+"""Rubrics of what people's labels of claims say nothing of: no judge is calibrated in them."""
 UNCALIBRATED = '"calibrated": false'
 """As it stands in the parameters of a figure."""
 Frames = Mapping[str, pl.DataFrame]
@@ -82,7 +84,7 @@ def claim_items(frames: Frames, queries: pl.DataFrame, verdicts: pl.DataFrame) -
 def answer_items(frames: Frames, queries: pl.DataFrame, verdicts: pl.DataFrame) -> dict[tuple[str, str], list[Item]]:
     """(Judge, rubric) -> its judgments of the first answer of each query, as pass or fail.
 
-    Rubrics that are asked item by item are left out: people label claims, not citations or facts. For people an answer passes
+    Rubrics of citations, facts and refusals are left out: people label claims. For people an answer passes
     where all its claims are supported, and fails where one is not; else they said nothing of it.
     """
     said: dict[str, list[str | None]] = {}
@@ -91,7 +93,7 @@ def answer_items(frames: Frames, queries: pl.DataFrame, verdicts: pl.DataFrame) 
         said.setdefault(answer, []).append(people.get((answer, claim)))
     about = _about(frames, queries)
     found: dict[tuple[str, str], list[Item]] = {}
-    rows = frames["judge_evals"].filter(~pl.col("rubric").is_in(ITEMISED)).sort("judge", "rubric", "answer_id")
+    rows = frames["judge_evals"].filter(~pl.col("rubric").is_in(BESIDE_CLAIMS)).sort("judge", "rubric", "answer_id")
     for answer, judge, rubric, fails, score in rows.select(
         "answer_id", "judge", "rubric", "is_unsatisfactory", "score"
     ).iter_rows():

@@ -396,6 +396,7 @@ REFUSED: dict[str, tuple[dict[str, bytes], str, str]] = {
     "a module that is not there": (pipeline("parsing: {parser: 'no_such_module:Parser'}"), "corpus.yaml:2 pipeline.parsing.parser", "'no_such_module:Parser'"),
     "a function of Python's that answers": (pipeline("answering: {answerer: 'os:system'}"), "corpus.yaml:2 pipeline.answering.answerer", "'os:system', a part of Python itself"),
     "a function instead of a class": (pipeline("chunking: {splitter: 'rag_eval_pipeline_tests.small:write_corpus'}"), "corpus.yaml:2 pipeline.chunking.splitter", "a function, no class"),
+    "a candidate that is a function": (pipeline("parsing: {candidates: ['rag_eval_pipeline_tests.small:write_corpus']}"), "corpus.yaml:2 pipeline.parsing.candidates[0]", "a function, no class"),
     "a recogniser that is not there": (pipeline("pii: {recognizers: ['rag_eval_pipeline_tests.small:Nobody']}"), "corpus.yaml:2 pipeline.pii.recognizers[0]", "has no `Nobody`"),
     "a lane of a class without search": (lanes("a: {kind: 'rag_eval_pipeline_tests.endpoint:Endpoint'}"), "corpus.yaml:2 pipeline.retrieval.a.kind", "a class without a method `search`"),
     "a lane that is a number": (lanes("a: 3"), "corpus.yaml:2 pipeline.retrieval.a", "the number 3"),

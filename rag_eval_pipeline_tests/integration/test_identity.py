@@ -232,7 +232,7 @@ def test_an_edit_of_code_changes_what_hangs_on_it_and_nothing_else(home, edited)
     )
     change(
         edited,
-        "measures/metric.py",
+        "measures/ranking.py",
         "from __future__ import annotations\n",
         "from __future__ import annotations\n\nEDITED = 1\n",
     )

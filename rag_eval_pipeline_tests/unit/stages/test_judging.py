@@ -526,6 +526,17 @@ def test_rubrics_asked_item_by_item_have_a_cost_and_no_opinion_and_are_never_cal
     assert all(UNCALIBRATED in text for text in marked["params"])
 
 
+def test_a_judge_of_refusals_is_never_calibrated_by_labels_of_claims(tmp_path):
+    frames = frames_of(40)
+    with serving(brain=sensible) as endpoint:
+        frames |= judge(endpoint.url, tmp_path, frames, verifiers=("lexical",), rubrics=("answer", "refusal"))
+    gold = gold_of(40, [(f"q{i}", "c1", "yes" if i % 2 else "no") for i in range(40)])
+    ids = {name: RUBRICS[name].id for name in ("answer", "refusal")}
+    assert set(frames["judge_evals"]["rubric"]) == set(ids.values())
+    assert set(judge_calibration(frames, gold)["rubric"]) == {ids["answer"], "claims"}
+    assert not any(ids["refusal"] in name for name in calibrated(frames, gold.queries, gold.verdicts))
+
+
 # --- pictures ----------------------------------------------------------------------------------------------------------
 
 
