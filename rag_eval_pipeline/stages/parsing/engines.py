@@ -1,6 +1,6 @@
 """Parsers of others, for `parser` and `candidates`: which formats each reads, which package it needs, and how it is asked.
 
-Here: lines, tables and elements as those packages give them. Not here: what becomes of a page's lines (`pdf`), the formats
+Here: lines, tables and elements as those packages give them. Not here: what becomes of a page's lines (`layout`), the formats
 that a package does not read (the house's own readers), and which parser a user chooses (`comparison`).
 """
 
@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rag_eval_pipeline.engine.limits import Refusal
-from rag_eval_pipeline.stages.parsing.pdf import Line, Page, grid_of, is_scan, open_pdf, read_pages
+from rag_eval_pipeline.stages.parsing.layout import Line, Page
+from rag_eval_pipeline.stages.parsing.pdf import grid_of, is_scan, open_pdf, read_pages
 from rag_eval_pipeline.stages.parsing.reading import Cell, Grid, Reading, clean
 from rag_eval_pipeline.text.entities import EXTRA_MODEL, EXTRA_MODELS
 from rag_eval_pipeline.warehouse.fingerprint import library_versions

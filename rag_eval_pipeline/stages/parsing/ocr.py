@@ -3,21 +3,59 @@
 from __future__ import annotations
 
 import io
+import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from rag_eval_pipeline.engine.limits import Refusal
 from rag_eval_pipeline.engine.worker import run_tool
-from rag_eval_pipeline.stages.parsing.reading import Reading, join_lines
+from rag_eval_pipeline.stages.parsing.layout import Line, Page, write
+from rag_eval_pipeline.stages.parsing.reading import Reading
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom; pixels from the upper left corner."""
+ERRORS = {"tesseract": (0.09, 2.5), "rapidocr": (0.17, 0.0)}
+"""How wrong an engine measures letters: share of their size, and pixels at least. rapidocr's boxes hold more of a long line that
+isn't quite level, tesseract's x-heights are of whole pixels."""
+
+
+class Found(NamedTuple):
+    """A line in a picture.
+
+    Attributes:
+        text: what it says.
+        paragraph: number of its paragraph in the page.
+        size: of its letters, pixels.
+        box: around it on the upright page.
+    """
+
+    text: str
+    paragraph: int
+    size: float
+    box: Box
+
+
+class Sheet(NamedTuple):
+    """A page as it was read from a picture.
+
+    Attributes:
+        lines: in reading order.
+        height: of the upright page, pixels.
+        point: points a pixel; 1 where the resolution is unknown.
+    """
+
+    lines: list[Found]
+    height: float
+    point: float
 
 
 @lru_cache(maxsize=1)
@@ -93,25 +131,72 @@ def read_image(path: Path, config: Any) -> Reading:
             frames = getattr(image, "n_frames", 1)
             if frames > config.max_pages:
                 raise Refusal("too_large", f"{frames} pages; pipeline.parsing.max_pages is {config.max_pages}")
-            reading = Reading(name, pages=frames)
+            sheets: dict[int, Sheet] = {}
             for page, frame in enumerate(ImageSequence.Iterator(image), start=1):
                 width, height = frame.size
                 if width * height > config.max_pixels:
                     limit = config.max_pixels
                     raise Refusal("too_large", f"{width} x {height} pixels; pipeline.parsing.max_pixels is {limit}")
                 dpi = float(frame.info.get("dpi", (0, 0))[0])
-                add_picture(reading, ImageOps.exif_transpose(frame), config, page, dpi)
+                sheets[page] = read_sheet(ImageOps.exif_transpose(frame), dpi, config)
     except (UnidentifiedImageError, OSError, SyntaxError, EOFError) as error:
         raise Refusal("error", f"{type(error).__name__}: the image is broken or of an unknown kind") from error
+    reading = Reading(name, pages=frames)
+    write(pages_of(sheets, config), reading)
     return reading
 
 
-def add_picture(reading: Reading, image: Image, config: Any, page: int, dpi: float) -> None:
-    """Write what a picture says as paragraphs; a picture that says nothing adds nothing."""
-    with_tesseract = engine(config.ocr) == "tesseract"
-    paragraphs = _by_tesseract(_grey(image), config, dpi) if with_tesseract else _by_rapidocr(image)
-    for paragraph in paragraphs:
-        reading.add("paragraph", join_lines(paragraph), page=page)
+def read_sheet(image: Image, dpi: float, config: Any) -> Sheet:
+    """What a picture of a page says; dpi 0: unknown."""
+    if engine(config.ocr) == "tesseract":
+        return Sheet(*_by_tesseract(_grey(image), config, dpi), _point(dpi))
+    return Sheet(*_by_rapidocr(image), _point(dpi))
+
+
+def pages_of(sheets: Mapping[int, Sheet], config: Any) -> list[Page]:
+    """Pages by number, in points. Letters that may be of one size get one height: in a picture they are measured with an error."""
+    share, least = ERRORS[engine(config.ocr)]
+    lines = [(line, sheet.point) for sheet in sheets.values() for line in sheet.lines]
+    sizes = [line.size * point for line, point in lines]
+    errors = [max(share * line.size, least) * point for line, point in lines]
+    heights = iter(_evened(sizes, errors, [len(line.text) for line, _ in lines]))
+    return [
+        Page(number, sheet.height * sheet.point, [_placed(line, sheet, next(heights)) for line in sheet.lines], True)
+        for number, sheet in sheets.items()
+    ]
+
+
+def _placed(line: Found, sheet: Sheet, height: float) -> Line:
+    left, _, right, low = line.box
+    bottom = (sheet.height - low) * sheet.point
+    return Line(line.text, left * sheet.point, bottom, right * sheet.point, bottom + height, paragraph=line.paragraph)
+
+
+def _evened(sizes: Sequence[float], errors: Sequence[float], weights: Sequence[int]) -> list[float]:
+    """Sizes by group: what may be most of the text's is, of what is larger the largest draws those that may be as large."""
+    if not sizes:
+        return []
+    body = float(np.median(np.repeat(np.array(sizes), np.array(weights))))
+    even = [body] * len(sizes)
+    groups: list[list[int]] = []
+    for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
+        if sizes[index] - body <= errors[index]:
+            break
+        if groups and sizes[groups[-1][0]] - sizes[index] <= errors[index]:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    for group in groups:
+        even = [median(sizes[i] for i in group) if index in group else size for index, size in enumerate(even)]
+    return even
+
+
+def _point(dpi: float) -> float:
+    return 72 / dpi if dpi >= KNOWN_DPI else 1.0
+
+
+KNOWN_DPI = 70
+"""Less is a viewer's default, not what a page was scanned with."""
 
 
 def _grey(image: Image) -> Image:
@@ -130,25 +215,63 @@ def _grey(image: Image) -> Image:
     return image.convert("L")
 
 
-def _by_tesseract(image: Image, config: Any, dpi: float) -> Iterator[list[str]]:
-    """Paragraphs as lists of lines, in tesseract's reading order; turned pages are turned back where it can tell."""
+def _by_tesseract(image: Image, config: Any, dpi: float) -> tuple[list[Found], float]:
+    """Lines in tesseract's reading order, and the upright page's height; turned pages are turned back where it can tell."""
     _, installed = tesseract() or ("", frozenset())
     data = io.BytesIO()
     image.save(data, "PNG", compress_level=1)
     command = ["tesseract", "stdin", "stdout", "-l", "+".join(languages(config))]
     command += ["--psm", "1" if "osd" in installed else "3"]
-    command += ["--dpi", str(round(dpi))] if dpi >= 70 else []
+    command += ["--dpi", str(round(dpi))] if dpi >= KNOWN_DPI else []
     try:
-        output = run_tool([*command, "tsv"], data.getvalue(), config.seconds).stdout
+        output = run_tool([*command, "hocr"], data.getvalue(), config.seconds).stdout
     except TimeoutError as error:
         raise Refusal("timeout", str(error)) from error
-    words = []
-    for line in output.decode("utf-8", "replace").split("\n")[1:]:
-        cells = line.rstrip("\r").split("\t")
-        if len(cells) == 12 and cells[0] == "5" and cells[11].strip():
-            words.append(((cells[2], cells[3]), cells[4], cells[11]))
-    for _, paragraph in groupby(words, key=lambda word: word[0]):
-        yield [" ".join(word[2] for word in line) for _, line in groupby(paragraph, key=lambda word: word[1])]
+    lines: list[Found] = []
+    turns = 0
+    for number, paragraph in enumerate(_of_class(_hocr(output), "ocr_par")):
+        for line in paragraph:
+            words = ["".join(word.itertext()).strip() for word in _of_class(line, "ocrx_word")]
+            if not any(words):
+                continue
+            about = _properties(line.get("title", ""))
+            turns = round(about.get("textangle", [0])[0] / 90) % 4
+            left, top, right, bottom = _upright_box(about["bbox"], turns, image.size)
+            # Height of small letters: of all that tesseract measures in a line, what varies least with its words.
+            size = sum(sign * about.get(name, [0])[0] for name, sign in X_HEIGHT.items())
+            lines.append(Found(" ".join(filter(None, words)), number, size, (left, top, right, bottom)))
+    return lines, float(image.size[turns % 2 == 0])
+
+
+X_HEIGHT = {"x_size": 1, "x_ascenders": -1, "x_descenders": -1}
+
+
+def _hocr(output: bytes) -> Any:
+    """What tesseract wrote; nothing in it where it could not read the picture."""
+    from lxml import html
+
+    return html.document_fromstring(output or b"<html/>", parser=html.HTMLParser(encoding="utf-8", huge_tree=True))
+
+
+def _of_class(element: Any, name: str) -> list[Any]:
+    return element.xpath(".//*[@class=$name]", name=name)
+
+
+def _properties(title: str) -> dict[str, list[float]]:
+    """Properties of an element, as hOCR writes them: name and numbers."""
+    properties = (entry.split() for entry in title.split(";") if entry.strip())
+    return {name: [float(value) for value in values] for name, *values in properties}
+
+
+def _upright_box(box: Sequence[float], turns: int, size: tuple[int, int]) -> Box:
+    """A box after so many quarter turns against the clock are undone."""
+    left, top, right, bottom = box
+    width, height = size
+    if turns == 1:
+        return height - bottom, left, height - top, right
+    if turns == 2:
+        return width - right, height - bottom, width - left, height - top
+    return (top, width - right, bottom, width - left) if turns == 3 else (left, top, right, bottom)
 
 
 @lru_cache(maxsize=1)
@@ -158,12 +281,17 @@ def _rapidocr() -> Any:
     return RapidOCR(params={"Global.log_level": "critical"})
 
 
-def _upright(image: Image) -> Any:
-    """What rapidocr reads. Of a turned page it reads each line and not their order, so the page is turned back and read again."""
+def _upright(image: Image) -> tuple[Any, float]:
+    """What rapidocr reads, and the height of the page on which.
+
+    Of a turned page it reads each line and not their order, so the page is turned back and read again.
+    """
     pixels, ocr = np.asarray(image.convert("RGB")), _rapidocr()
     found = ocr(pixels)
-    turns = _quarter_turns(ocr, pixels, found) if found.txts else 0
-    return ocr(np.ascontiguousarray(np.rot90(pixels, turns))) if turns else found
+    if turns := _quarter_turns(ocr, pixels, found) if found.txts else 0:
+        pixels = np.ascontiguousarray(np.rot90(pixels, turns))
+        found = ocr(pixels)
+    return found, float(pixels.shape[0])
 
 
 def _quarter_turns(ocr: Any, pixels: Any, found: Any) -> int:
@@ -190,29 +318,31 @@ _SURE = 0.9
 """Score from which rapidocr itself turns a line around."""
 
 
-def _by_rapidocr(image: Image) -> Iterator[list[str]]:
-    """Boxes sorted into lines; a gap of more than a line's height starts a paragraph."""
-    found = _upright(image)
-    if not found.txts:
-        return
-    boxes = [
-        (float(box[:, 1].min()), float(box[:, 1].max()), float(box[:, 0].min()), text)
-        for box, text in zip(found.boxes, found.txts, strict=True)
-    ]
-    lines: list[list[tuple[float, float, float, str]]] = []
+def _by_rapidocr(image: Image) -> tuple[list[Found], float]:
+    """Boxes sorted into lines, and the page's height; a gap of more than a line's height starts a paragraph."""
+    found, height = _upright(image)
+    boxes = (
+        [
+            (float(box[:, 1].min()), float(box[:, 1].max()), float(box[:, 0].min()), float(box[:, 0].max()), text)
+            for box, text in zip(found.boxes, found.txts, strict=True)
+        ]
+        if found.txts
+        else []
+    )
+    lines: list[list[tuple[float, float, float, float, str]]] = []
     for box in sorted(boxes):
         middle = (box[0] + box[1]) / 2
         if lines and lines[-1][0][0] <= middle <= lines[-1][0][1]:
             lines[-1].append(box)
         else:
             lines.append([box])
-    paragraph: list[str] = []
-    bottom: float | None = None
+    made: list[Found] = []
+    paragraph, last = 0, math.inf
     for line in lines:
         top, low = min(box[0] for box in line), max(box[1] for box in line)
-        if bottom is not None and top - bottom > 0.8 * (low - top):
-            yield paragraph
-            paragraph = []
-        paragraph.append(" ".join(box[3] for box in sorted(line, key=lambda box: box[2])))
-        bottom = low
-    yield paragraph
+        paragraph += top - last > 0.8 * (low - top)
+        text = " ".join(box[4] for box in sorted(line, key=lambda box: box[2]))
+        size = median(box[1] - box[0] for box in line)
+        made.append(Found(text, paragraph, size, (min(box[2] for box in line), top, max(box[3] for box in line), low)))
+        last = low
+    return made, height

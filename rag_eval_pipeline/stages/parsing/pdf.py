@@ -1,23 +1,22 @@
 """Read pdf: the text layer in the order in which the producer wrote it, ruled tables, scanned pages by OCR.
 
 Characters and their boxes come from pdfium, ruled tables from pdfplumber (only on pages that have ruling lines: it is slow).
-What lines and tables of a page become is the same whoever found them; other engines stand in `engines`.
+What lines and tables of a page become is the same whoever found them (`layout`); other engines stand in `engines`.
 """
 
 from __future__ import annotations
 
 import ctypes
-import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from rag_eval_pipeline.engine.limits import Refusal
 from rag_eval_pipeline.stages.parsing import ocr
-from rag_eval_pipeline.stages.parsing.reading import SOFT_HYPHENS, Cell, Grid, Reading, join_lines
+from rag_eval_pipeline.stages.parsing.layout import Line, Page, write
+from rag_eval_pipeline.stages.parsing.reading import Cell, Grid, Reading
 
 HEAD = 1024
 """Bytes at the start of a file in which its mark must stand."""
@@ -27,45 +26,6 @@ RULES = 3
 """A page with fewer drawn paths has no ruled table."""
 SCANNED_BELOW = 10
 """A page with fewer visible characters and a picture is a scan."""
-LARGER = 1.15
-"""A line this much higher than the body's text is a heading."""
-MARGIN = 0.08
-"""Share of the page's height, above and below, in which running headers and footers stand."""
-_BULLET = re.compile(r"^\s*(?:[•◦▪●‣∙·■□–—*-]|\(?\d{1,3}[.)]|\(?[a-zA-Z][.)])(?:\s+|$)")
-_BULLET_ALONE = re.compile(r"^\s*[•◦▪●‣∙■□]\s*$")
-
-
-@dataclass
-class Line:
-    """A line of text and where it stands, in points from the page's lower left corner."""
-
-    text: str
-    left: float
-    bottom: float
-    right: float
-    top: float
-    bold: bool = False
-
-    @property
-    def height(self) -> float:
-        """Height of its characters."""
-        return self.top - self.bottom
-
-
-@dataclass
-class Page:
-    """Lines and tables of a page, in order; or a picture of it."""
-
-    number: int
-    height: float
-    items: list[Line | Grid] = field(default_factory=list)
-    scanned: bool = False
-
-    @property
-    def lines(self) -> list[Line]:
-        """Its lines, without tables."""
-        return [item for item in self.items if isinstance(item, Line)]
-
 
 PagesOf = Callable[[Any, Path, Reading], Iterator[Page]]
 """(pdfium's document, its file, what is being filled) -> its pages in order; remarks go to the reading."""
@@ -93,7 +53,8 @@ def read_pages(path: Path, config: Any, name: str, pages_of: PagesOf) -> Reading
             raise Refusal("too_large", f"{count} pages; pipeline.parsing.max_pages is {config.max_pages}")
         reading = Reading(name, pages=count)
         pages = list(pages_of(document, path, reading))
-        _write(pages, document, reading, config)
+        scans = _read_scans([page.number for page in pages if page.scanned], document, reading, config)
+        write([scans.get(page.number, page) for page in pages], reading)
     finally:
         document.close()
     return reading
@@ -258,118 +219,23 @@ def grid_of(rows: Sequence[Sequence[str | None]]) -> Grid | None:
     return Grid([[Cell(cell) for cell in row] for row in filled])
 
 
-def _write(pages: list[Page], document: Any, reading: Reading, config: Any) -> None:
-    heights: Counter[float] = Counter()
-    for page in pages:
-        for line in page.lines:
-            heights[round(line.height, 1)] += len(line.text)
-    body = _weighted_median(heights)
-    larger = sorted({height for height in heights if body and height > LARGER * body}, reverse=True)
-    furniture = _running(pages)
-    for page in pages:
-        if page.scanned:
-            _scan(page, document, reading, config)
-            continue
-        for group in _groups(page, furniture):
-            if isinstance(group, Grid):
-                reading.add_table(group, page.number)
-                continue
-            kind, level = _kind(group, page, furniture, body, larger)
-            reading.add(kind, _tidy(join_lines([line.text for line in group])), level, page.number)
+def _read_scans(numbers: Sequence[int], document: Any, reading: Reading, config: Any) -> dict[int, Page]:
+    """The pages that are only pictures, read by OCR."""
+    name = ocr.engine(config.ocr) if numbers else "none"
+    if name == "none":
+        reading.remarks += [f"page {number} is a scan, and pipeline.parsing.ocr is none" for number in numbers]
+        return {number: Page(number, 0, scanned=True) for number in numbers}
+    reading.parser += f"+{name}"
+    sheets = {number: ocr.read_sheet(*_picture(document[number - 1], config), config) for number in numbers}
+    return {page.number: page for page in ocr.pages_of(sheets, config)}
 
 
-def _tidy(text: str) -> str:
-    return re.sub(f"[{SOFT_HYPHENS}]", "", text)
-
-
-def _scan(page: Page, document: Any, reading: Reading, config: Any) -> None:
-    """Read a page that is only a picture."""
-    if ocr.engine(config.ocr) == "none":
-        reading.remarks.append(f"page {page.number} is a scan, and pipeline.parsing.ocr is none")
-        return
-    source = document[page.number - 1]
-    width, height = source.get_size()
+def _picture(page: Any, config: Any) -> tuple[Any, float]:
+    """A page as it looks, and its dpi."""
+    width, height = page.get_size()
     scale = config.dpi / 72
     if width * height * scale * scale > config.max_pixels:
         scale = (config.max_pixels / (width * height)) ** 0.5
-    image = source.render(scale=scale, grayscale=True).to_pil()
-    source.close()
-    ocr.add_picture(reading, image, config, page.number, scale * 72)
-    if (name := ocr.engine(config.ocr)) not in reading.parser:
-        reading.parser += f"+{name}"
-
-
-def _weighted_median(heights: Counter[float]) -> float:
-    half, seen = sum(heights.values()) / 2, 0
-    for height in sorted(heights):
-        seen += heights[height]
-        if seen >= half:
-            return height
-    return 0.0
-
-
-def _running(pages: Sequence[Page]) -> set[str]:
-    """Texts (digits aside) that stand in the margins of at least three pages, and of half of all."""
-    seen: defaultdict[str, set[int]] = defaultdict(set)
-    for page in pages:
-        for line in page.lines:
-            if _in_margin(line, page):
-                seen[_pattern(line.text)].add(page.number)
-    return {text for text, numbers in seen.items() if len(numbers) >= max(3, len(pages) / 2)}
-
-
-def _in_margin(line: Line, page: Page) -> bool:
-    return line.bottom < MARGIN * page.height or line.top > (1 - MARGIN) * page.height
-
-
-def _pattern(text: str) -> str:
-    return re.sub(r"\d+", "#", " ".join(text.split()))
-
-
-def _groups(page: Page, furniture: set[str]) -> Iterator[list[Line] | Grid]:
-    """Lines that make one block."""
-    group: list[Line] = []
-    for item in page.items:
-        if isinstance(item, Grid):
-            if group:
-                yield group
-            group = []
-            yield item
-            continue
-        if group and not _continues(group, item, page, furniture):
-            yield group
-            group = []
-        group.append(item)
-    if group:
-        yield group
-
-
-def _continues(group: list[Line], line: Line, page: Page, furniture: set[str]) -> bool:
-    """Whether a line goes on with the block before it: near below, of the same height and weight, no list mark."""
-    last = group[-1]
-    if _BULLET_ALONE.match(last.text) and len(group) == 1:
-        return abs(last.bottom - line.bottom) < last.height
-    if _BULLET.match(line.text) or last.bold != line.bold:
-        return False
-    if any(_in_margin(part, page) and _pattern(part.text) in furniture for part in (last, line)):
-        return False
-    height = max(last.height, line.height, 0.1)
-    near = -0.8 * height < last.bottom - line.top < 0.5 * height and line.top < last.top + 0.2 * height
-    alike = abs(last.height - line.height) <= 0.12 * height
-    return near and alike and line.left < last.right and last.left < line.right
-
-
-def _kind(
-    group: list[Line], page: Page, furniture: set[str], body: float, larger: list[float]
-) -> tuple[str, int | None]:
-    first = group[0]
-    text = " ".join(line.text for line in group)
-    if _in_margin(first, page) and _pattern(first.text) in furniture:
-        return "boilerplate", None
-    height = round(first.height, 1)
-    short = len(text) <= 200 and len(group) <= 3
-    if short and height in larger:
-        return "heading", min(larger.index(height) + 1, 6)
-    if short and len(group) <= 2 and all(line.bold for line in group) and not text.rstrip().endswith((".", ",", ";")):
-        return "heading", min(len(larger) + 1, 6)
-    return ("list_item", 1) if _BULLET.match(first.text) else ("paragraph", None)
+    image = page.render(scale=scale, grayscale=True).to_pil()
+    page.close()
+    return image, scale * 72

@@ -1,0 +1,114 @@
+"""What lines of a page become where OCR found them: headings by their size, lists, running headers, whichever way the page lies."""
+
+from pathlib import Path
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag_eval_pipeline.stages.parsing import ocr
+from rag_eval_pipeline.stages.parsing.transform import ParsingConfig, one
+from rag_eval_pipeline_tests.unit.stages import documents as made
+
+needs_tesseract = pytest.mark.skipif(ocr.tesseract() is None, reason="tesseract is not installed")
+BODY = 34
+PAGE = [
+    ("Informe de la visita", 60),
+    ("La visita empezó a las ocho y duró toda la mañana, con lluvia y", BODY),
+    ("con mucho barro en el camino de la presa.", BODY),
+    ("Trabajos hechos", 42),
+    ("- Limpiar la rejilla del canal", BODY),
+    ("- Cambiar el sensor de nivel", BODY),
+    ("The gateway stood in water, since nobody had opened the drain of", BODY),
+    ("the cabinet since the last winter.", BODY),
+]
+BLOCKS = [
+    ("heading", 1, "Informe de la visita"),
+    ("paragraph", None, "La visita empezó a las ocho"),
+    ("heading", 2, "Trabajos hechos"),
+    ("list_item", 1, "- Limpiar la rejilla"),
+    ("list_item", 1, "- Cambiar el sensor"),
+    ("paragraph", None, "The gateway stood in water"),
+]
+
+
+def sheet(lines=PAGE, gap=1.3):
+    """A page image: lines of text, each with the size of its letters; more room where the size changes."""
+    import reportlab
+    from PIL import Image, ImageDraw, ImageFont
+
+    image = Image.new("L", (1500, 1100), 255)
+    draw, y, last = ImageDraw.Draw(image), 60.0, None
+    for text, size in lines:
+        y += 40 if last not in (None, size) or text.startswith("The gateway") else 0
+        draw.text((80, y), text, fill=0, font=ImageFont.truetype(Path(reportlab.__file__).parent / "fonts" / "Vera.ttf", size))  # fmt: skip
+        y, last = y + gap * size, size
+    return image
+
+
+def blocks(path, media="image", **settings):
+    found = one({"file": str(path), "media": media}, ParsingConfig(**settings))
+    text = found["parsed"][0]["text"]
+    assert found["parsed"][0]["status"] == "ok"
+    return [(b["kind"], b["level"], text[b["start"] : b["end"]]) for b in found["blocks"]]
+
+
+def begins(found, expected):
+    assert [(kind, level) for kind, level, _ in found] == [(kind, level) for kind, level, _ in expected]
+    for (_, _, text), (_, _, start) in zip(found, expected, strict=True):
+        assert text.startswith(start)
+
+
+@needs_tesseract
+@pytest.mark.parametrize("turn", [0, 90, 180, 270])
+def test_headings_and_lists_of_a_scanned_page_are_told_by_size_whichever_way_it_lies(tmp_path, turn):
+    if turn and "osd=True" not in ocr.identity(ParsingConfig(ocr="tesseract")):
+        pytest.skip("tesseract's osd data are not installed")
+    sheet().rotate(turn, expand=True).save(tmp_path / "page.png", dpi=(200, 200))
+    begins(blocks(tmp_path / "page.png", ocr="tesseract"), BLOCKS)
+
+
+@needs_tesseract
+def test_a_scanned_pdf_is_laid_out_as_its_pictures_are(tmp_path):
+    sheet().save(tmp_path / "page.pdf", "PDF", resolution=200)
+    begins(blocks(tmp_path / "page.pdf", "pdf", ocr="tesseract"), BLOCKS)
+
+
+def test_rapidocr_tells_a_title(tmp_path):
+    sheet().save(tmp_path / "page.png", dpi=(200, 200))
+    (kind, level, text), *rest = blocks(tmp_path / "page.png", ocr="rapidocr")
+    assert (kind, level, text) == ("heading", 1, "Informe de la visita")
+    assert sum(kind == "list_item" for kind, _, _ in rest) == 2
+
+
+@needs_tesseract
+def test_a_running_header_of_scanned_pages_is_boilerplate_and_no_heading(tmp_path):
+    texts = ["The pump runs.", "The valve is shut.", "The tank is empty."]
+    pages = [sheet([(f"Nimbara manual page {number}", 50), (text, BODY)]) for number, text in enumerate(texts, 1)]
+    pages[0].save(tmp_path / "book.pdf", "PDF", resolution=200, save_all=True, append_images=pages[1:])
+    found = blocks(tmp_path / "book.pdf", "pdf", ocr="tesseract")
+    assert [kind for kind, _, _ in found] == ["boilerplate", "paragraph"] * 3
+    assert [text for kind, _, text in found if kind == "paragraph"] == texts
+
+
+def test_a_scan_that_nobody_reads_has_no_blocks_and_says_why(tmp_path):
+    made.scanned_pdf(tmp_path / "scan.pdf", [made.ENGLISH])
+    found = one({"file": str(tmp_path / "scan.pdf"), "media": "pdf"}, ParsingConfig(ocr="none"))
+    assert found["blocks"] == []
+    assert "pipeline.parsing.ocr is none" in found["parsed"][0]["error"]
+
+
+@given(st.lists(st.tuples(st.floats(5, 60), st.integers(1, 90)), min_size=1, max_size=40))
+def test_sizes_within_the_error_of_most_of_the_text_become_its_size_and_larger_ones_stay_larger(lines):
+    sizes = [size for size, _ in lines]
+    errors = [max(0.09 * size, 2.5) for size in sizes]
+    even = ocr._evened(sizes, errors, [weight for _, weight in lines])
+    body = median([size for size, weight in lines for _ in range(weight)])
+    for size, error, made_even in zip(sizes, errors, even, strict=True):
+        assert (made_even == body) == (size - body <= error)
+        assert made_even >= body
+        assert size <= body or abs(made_even - size) <= max(errors)
+    # The same order: nothing that was larger becomes smaller than what it was larger than.
+    ordered = [value for _, value in sorted(zip(sizes, even, strict=True))]
+    assert ordered == sorted(ordered)
