@@ -15,8 +15,9 @@ from typing import Any
 
 from rag_eval_pipeline.engine.limits import Refusal
 from rag_eval_pipeline.stages.parsing.layout import Line, Page
-from rag_eval_pipeline.stages.parsing.pdf import grid_of, is_scan, open_pdf, read_pages
+from rag_eval_pipeline.stages.parsing.pdf import grid_of, open_pdf, read_pages
 from rag_eval_pipeline.stages.parsing.reading import Cell, Grid, Reading, clean
+from rag_eval_pipeline.stages.parsing.scans import is_scan
 from rag_eval_pipeline.text.entities import EXTRA_MODEL, EXTRA_MODELS
 from rag_eval_pipeline.warehouse.fingerprint import library_versions
 

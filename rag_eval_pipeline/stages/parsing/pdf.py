@@ -14,9 +14,9 @@ from statistics import median
 from typing import Any
 
 from rag_eval_pipeline.engine.limits import Refusal
-from rag_eval_pipeline.stages.parsing import ocr
 from rag_eval_pipeline.stages.parsing.layout import Line, Page, write
 from rag_eval_pipeline.stages.parsing.reading import Cell, Grid, Reading
+from rag_eval_pipeline.stages.parsing.scans import is_scan, with_scans_read
 
 HEAD = 1024
 """Bytes at the start of a file in which its mark must stand."""
@@ -24,8 +24,6 @@ END_MARK = 4096
 """Bytes at the end of a file in which its end mark must stand."""
 RULES = 3
 """A page with fewer drawn paths has no ruled table."""
-SCANNED_BELOW = 10
-"""A page with fewer visible characters and a picture is a scan."""
 
 PagesOf = Callable[[Any, Path, Reading], Iterator[Page]]
 """(pdfium's document, its file, what is being filled) -> its pages in order; remarks go to the reading."""
@@ -53,8 +51,7 @@ def read_pages(path: Path, config: Any, name: str, pages_of: PagesOf) -> Reading
             raise Refusal("too_large", f"{count} pages; pipeline.parsing.max_pages is {config.max_pages}")
         reading = Reading(name, pages=count)
         pages = list(pages_of(document, path, reading))
-        scans = _read_scans([page.number for page in pages if page.scanned], document, reading, config)
-        write([scans.get(page.number, page) for page in pages], reading)
+        write(with_scans_read(pages, document, reading, config), reading)
     finally:
         document.close()
     return reading
@@ -106,11 +103,6 @@ def _pages(document: Any, path: Path, reading: Reading) -> Iterator[Page]:
         found.scanned = is_scan(found, kinds[pdfium.FPDF_PAGEOBJ_IMAGE])
         page.close()
         yield found
-
-
-def is_scan(page: Page, pictures: int) -> bool:
-    """A page with hardly a visible character and a picture."""
-    return pictures > 0 and sum(len("".join(line.text.split())) for line in page.lines) < SCANNED_BELOW
 
 
 def _page(document: Any, number: int) -> Any:
@@ -217,25 +209,3 @@ def grid_of(rows: Sequence[Sequence[str | None]]) -> Grid | None:
     if len(filled) < 2 or max(map(len, filled)) < 2 or not any(cell.strip() for row in filled for cell in row):
         return None
     return Grid([[Cell(cell) for cell in row] for row in filled])
-
-
-def _read_scans(numbers: Sequence[int], document: Any, reading: Reading, config: Any) -> dict[int, Page]:
-    """The pages that are only pictures, read by OCR."""
-    name = ocr.engine(config.ocr) if numbers else "none"
-    if name == "none":
-        reading.remarks += [f"page {number} is a scan, and pipeline.parsing.ocr is none" for number in numbers]
-        return {number: Page(number, 0, scanned=True) for number in numbers}
-    reading.parser += f"+{name}"
-    sheets = {number: ocr.read_sheet(*_picture(document[number - 1], config), config) for number in numbers}
-    return {page.number: page for page in ocr.pages_of(sheets, config)}
-
-
-def _picture(page: Any, config: Any) -> tuple[Any, float]:
-    """A page as it looks, and its dpi."""
-    width, height = page.get_size()
-    scale = config.dpi / 72
-    if width * height * scale * scale > config.max_pixels:
-        scale = (config.max_pixels / (width * height)) ** 0.5
-    image = page.render(scale=scale, grayscale=True).to_pil()
-    page.close()
-    return image, scale * 72

@@ -1,4 +1,5 @@
-"""What lines of a page become where OCR found them: headings by their size, lists, running headers, whichever way the page lies."""
+"""What lines of a page become where OCR found them: headings by their size, lists, running headers, whichever way the page lies; and
+which pages are scans at all."""
 
 from pathlib import Path
 from statistics import median
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_eval_pipeline.stages.parsing import ocr
+from rag_eval_pipeline.stages.parsing import engines, ocr
 from rag_eval_pipeline.stages.parsing.transform import ParsingConfig, one
 from rag_eval_pipeline_tests.unit.stages import documents as made
 
@@ -90,6 +91,75 @@ def test_a_running_header_of_scanned_pages_is_boilerplate_and_no_heading(tmp_pat
     found = blocks(tmp_path / "book.pdf", "pdf", ocr="tesseract")
     assert [kind for kind, _, _ in found] == ["boilerplate", "paragraph"] * 3
     assert [text for kind, _, text in found if kind == "paragraph"] == texts
+
+
+def upon_picture(path, image, words, visible=True):
+    """A page that a picture covers, and words of its own upon it."""
+    from reportlab.lib.utils import ImageReader
+    from reportlab.pdfgen.canvas import Canvas
+
+    canvas = Canvas(str(path), pagesize=(600, 440))
+    canvas.drawImage(ImageReader(image.convert("RGB")), 0, 0, 600, 440)
+    text = canvas.beginText(20, 428)
+    text.setFont("Helvetica", 7)
+    text.setTextRenderMode(0 if visible else 3)
+    for word in words:
+        text.textLine(word)
+    canvas.drawText(text)
+    canvas.save()
+    return path
+
+
+STAMP = "CSV: GEN-1f3a-0b77-99c2  Documento firmado electronicamente"
+
+
+@needs_tesseract
+@pytest.mark.parametrize("parser", ["pypdfium2", "pdfplumber", "pymupdf"])
+def test_a_stamp_upon_a_scan_does_not_hide_what_the_scan_says(tmp_path, parser):
+    if parser in engines.ENGINES and not engines.installed(parser):
+        pytest.skip(f"{parser} is not installed")
+    path = upon_picture(tmp_path / "signed.pdf", sheet(), [STAMP])
+    found = one({"file": str(path), "media": "pdf"}, ParsingConfig(parser=parser, ocr="tesseract"))
+    text = found["parsed"][0]["text"]
+    assert found["parsed"][0]["parser"] == f"{parser}+tesseract"
+    assert "GEN-1f3a" in text, "the stamp is read, too"
+    for word in ("Informe de la visita", "barro en el camino", "since the last winter"):
+        assert word in text
+
+
+@needs_tesseract
+def test_a_stamped_scan_says_that_nobody_read_it_where_there_is_no_ocr(tmp_path):
+    path = upon_picture(tmp_path / "signed.pdf", sheet(), [STAMP])
+    (row,) = one({"file": str(path), "media": "pdf"}, ParsingConfig(ocr="none"))["parsed"]
+    assert "page 1 is a scan" in row["error"]
+    assert STAMP.split()[1] in row["text"]
+
+
+@needs_tesseract
+def test_a_page_whose_own_text_says_what_its_picture_says_keeps_it(tmp_path):
+    path = upon_picture(tmp_path / "searchable.pdf", sheet(), [text for text, _ in PAGE], visible=False)
+    (row,) = one({"file": str(path), "media": "pdf"}, ParsingConfig(ocr="tesseract"))["parsed"]
+    assert row["parser"] == "pypdfium2"
+    assert "La visita empezó" in row["text"]
+
+
+def test_words_upon_a_photograph_or_beside_a_small_picture_are_the_pages_own(tmp_path, monkeypatch):
+    import numpy as np
+    from PIL import Image
+    from reportlab.pdfgen.canvas import Canvas
+
+    monkeypatch.setattr(ocr, "read_sheet", lambda *_: pytest.fail("nothing is read by OCR"))
+    noise = np.random.default_rng(0).integers(0, 150, (300, 400), dtype=np.uint8)
+    slide = upon_picture(tmp_path / "slide.pdf", Image.fromarray(noise), ["Our plan for the year", "Three steps"])
+    small = tmp_path / "small.pdf"
+    canvas = Canvas(str(small), pagesize=(600, 440))
+    canvas.drawString(20, 400, "A figure of the pump stands below.")
+    canvas.drawInlineImage(sheet().convert("RGB"), 20, 20, 300, 220)
+    canvas.save()
+    for path, words in ((slide, "Our plan for the year"), (small, "A figure of the pump")):
+        (row,) = one({"file": str(path), "media": "pdf"}, ParsingConfig(ocr="auto"))["parsed"]
+        assert words in row["text"]
+        assert row["parser"] == "pypdfium2"
 
 
 def test_a_scan_that_nobody_reads_has_no_blocks_and_says_why(tmp_path):
