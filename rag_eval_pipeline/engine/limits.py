@@ -16,7 +16,8 @@ class Limits:
     """Bounds for one item.
 
     Attributes:
-        seconds: wall time from the moment a worker takes the item until it hands on the result.
+        seconds: wall time from the moment a worker takes the item until it hands on the result; of an item that tells when
+            a part is done (a page), that of each part, and twenty times as much in all.
         memory_mb: resident memory of the worker process and its children, in MiB.
     """
 

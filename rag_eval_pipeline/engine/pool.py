@@ -33,7 +33,7 @@ from typing import Any
 import psutil
 
 from rag_eval_pipeline.engine.limits import EngineError, Failure, Limits, failure_of
-from rag_eval_pipeline.engine.worker import ITEM, JOB, MB, ONE_THREAD
+from rag_eval_pipeline.engine.worker import ITEM, JOB, MB, ONE_THREAD, TOLD_EVERY
 
 Results = Generator[tuple[int, "dict | Failure"], None, None]
 
@@ -47,6 +47,8 @@ START_SECONDS = 600.0
 """How long a worker may take to import the function and load its models."""
 AHEAD, AHEAD_BYTES, AHEAD_SECONDS = 64, 64 * 1024, 0.02
 """Items sent ahead: how many, together how large (less than a socket holds, so that sending never blocks), how long."""
+PARTS = 20
+"""How many times its limit an item may take in all that tells when its parts are done (`worker.part_done`)."""
 KEEP_MB = 512
 """An idle worker larger than this is ended instead of kept."""
 
@@ -132,7 +134,8 @@ class _Worker:
         """Items sent and not answered; the first one is running."""
         self.queued = 0
         """Their size together."""
-        self.since = time.monotonic()
+        self.since = self.began = time.monotonic()
+        """When the running item's part began, and the item."""
         self.looked = 0.0
         self.pace = AHEAD_SECONDS
 
@@ -149,7 +152,7 @@ class _Worker:
 
     def send(self, index: int, payload: bytes) -> None:
         if not self.queue:
-            self.since = time.monotonic()
+            self.since = self.began = time.monotonic()
         self.queue.append((index, payload))
         self.queued += len(payload)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it died: found when its end is read
@@ -158,9 +161,11 @@ class _Worker:
     def over(self, limits: Limits) -> Failure | None:
         """Which limit the running item broke, if any."""
         now = time.monotonic()
-        if now - self.since > limits.seconds:
-            return Failure("timeout", f"took longer than {limits.seconds:g} s")
-        with_children = now - max(self.looked, self.since) > CHILDREN_EVERY
+        if now - self.since > limits.seconds + TOLD_EVERY:
+            return Failure("timeout", _too_long(limits.seconds))
+        if now - self.began > PARTS * limits.seconds:
+            return Failure("timeout", _too_long(PARTS * limits.seconds))
+        with_children = now - max(self.looked, self.began) > CHILDREN_EVERY
         if with_children:
             self.looked = now
         if self.memory(with_children) > limits.memory_mb * MB:
@@ -321,17 +326,20 @@ class _Mapping:
         if kind == "ready":
             worker.ready = True
             return
+        if kind == "part":
+            worker.since = time.monotonic()
+            return
         index, payload = worker.queue.popleft()
         worker.queued -= len(payload)
         worker.pace = 0.7 * worker.pace + 0.3 * seconds
-        worker.since = time.monotonic()
+        worker.since = worker.began = time.monotonic()
         if kind == "failed" and value.status == "out_of_memory":  # what it holds by now may be why
             worker.queue.appendleft((index, payload))
             self._lose(worker, value)
             return
         worker.used += 1
         if seconds > self.limits.seconds:  # nobody looked while it ran: the caller was busy with earlier results
-            self.results.append((index, Failure("timeout", f"took longer than {self.limits.seconds:g} s")))
+            self.results.append((index, Failure("timeout", _too_long(self.limits.seconds))))
         else:
             self.results.append((index, value))
 
@@ -351,6 +359,10 @@ class _Mapping:
         else:
             self.results.append((index, failure))
         self.back.extendleft(reversed(rest))
+
+
+def _too_long(seconds: float) -> str:
+    return f"took longer than {seconds:g} s: raise the limit `seconds`, or split the document"
 
 
 def _pickled_job(one: Callable, config: Any, limits: Limits) -> bytes:

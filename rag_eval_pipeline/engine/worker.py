@@ -23,6 +23,8 @@ from typing import Any
 from rag_eval_pipeline.engine.limits import Failure, Limits, failure_of
 
 JOB, ITEM = b"J", b"I"
+TOLD_EVERY = 0.25
+"""Seconds between two words to the parent that parts were done: short ones need none."""
 MB = 1 << 20
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1"
@@ -30,10 +32,38 @@ ONE_THREAD = dict.fromkeys(
 """Workers are the parallelism; libraries with threads of their own would only fight over the cores."""
 
 
+class _Clock:
+    """When the part of an item began that is being worked on, how long the longest one took, and who watches."""
+
+    def __init__(self) -> None:
+        self.watcher: Connection | None = None
+        self.began = self.told = 0.0
+        self.longest = 0.0
+
+    def start(self) -> None:
+        self.began = self.told = time.monotonic()
+        self.longest = 0.0
+
+    def turn(self) -> None:
+        now = time.monotonic()
+        self.longest, self.began = max(self.longest, now - self.began), now
+
+
+_CLOCK = _Clock()
+
+
+def part_done() -> None:
+    """A part of the item is done, such as a page: its time limit begins anew. Outside of a worker nothing happens."""
+    _CLOCK.turn()
+    if _CLOCK.watcher is not None and _CLOCK.began - _CLOCK.told >= TOLD_EVERY:
+        _CLOCK.told = _CLOCK.began
+        _CLOCK.watcher.send_bytes(pickle.dumps(("part", None, 0.0)))
+
+
 def serve(channel: int, lifeline: int) -> None:
     """Answer messages on the file descriptor `channel` until it closes."""
     _end_with_parent(lifeline)
-    connection = Connection(channel)
+    connection = _CLOCK.watcher = Connection(channel)
     home, one, config = os.getpid(), None, None
     while True:
         try:
@@ -77,14 +107,17 @@ def _job(body: memoryview) -> tuple[bytes, Callable | None, Any]:
 
 
 def _item(one: Callable | None, config: Any, body: memoryview) -> bytes:
-    started = time.monotonic()
+    """The result of an item, or why it has none, with the seconds that its longest part took."""
+    _CLOCK.start()
     try:
         assert one is not None
         result = one(pickle.loads(body), config)  # noqa: S301
-        return pickle.dumps(("ok", result, time.monotonic() - started), protocol=pickle.HIGHEST_PROTOCOL)
+        _CLOCK.turn()
+        return pickle.dumps(("ok", result, _CLOCK.longest), protocol=pickle.HIGHEST_PROTOCOL)
     except BaseException as error:
         failure: Failure = failure_of(error)
-    return pickle.dumps(("failed", failure, time.monotonic() - started))
+    _CLOCK.turn()
+    return pickle.dumps(("failed", failure, _CLOCK.longest))
 
 
 def _backstop(limits: Limits) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rag_eval_pipeline.engine.limits import Refusal
-from rag_eval_pipeline.engine.worker import run_tool
+from rag_eval_pipeline.engine.worker import part_done, run_tool
 from rag_eval_pipeline.stages.parsing.layout import Line, Page, write
 from rag_eval_pipeline.stages.parsing.reading import Reading
 
@@ -139,6 +139,7 @@ def read_image(path: Path, config: Any) -> Reading:
                     raise Refusal("too_large", f"{width} x {height} pixels; pipeline.parsing.max_pixels is {limit}")
                 dpi = float(frame.info.get("dpi", (0, 0))[0])
                 sheets[page] = read_sheet(ImageOps.exif_transpose(frame), dpi, config)
+                part_done()
     except (UnidentifiedImageError, OSError, SyntaxError, EOFError) as error:
         raise Refusal("error", f"{type(error).__name__}: the image is broken or of an unknown kind") from error
     reading = Reading(name, pages=frames)

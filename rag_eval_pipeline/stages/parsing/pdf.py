@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from rag_eval_pipeline.engine.limits import Refusal
+from rag_eval_pipeline.engine.worker import part_done
 from rag_eval_pipeline.stages.parsing.layout import Line, Page, write
 from rag_eval_pipeline.stages.parsing.reading import Cell, Grid, Reading
 from rag_eval_pipeline.stages.parsing.scans import is_scan, with_scans_read
@@ -50,7 +51,10 @@ def read_pages(path: Path, config: Any, name: str, pages_of: PagesOf) -> Reading
         if count > config.max_pages:
             raise Refusal("too_large", f"{count} pages; pipeline.parsing.max_pages is {config.max_pages}")
         reading = Reading(name, pages=count)
-        pages = list(pages_of(document, path, reading))
+        pages = []
+        for page in pages_of(document, path, reading):
+            pages.append(page)
+            part_done()
         write(with_scans_read(pages, document, reading, config), reading)
     finally:
         document.close()

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rag_eval_pipeline.engine.worker import part_done
 from rag_eval_pipeline.stages.parsing import ocr
 from rag_eval_pipeline.stages.parsing.layout import Page
 from rag_eval_pipeline.stages.parsing.reading import Reading
@@ -52,6 +53,7 @@ def with_scans_read(pages: Sequence[Page], document: Any, reading: Reading, conf
     sheets = {}
     for page in wanted:
         sheet = ocr.read_sheet(*_picture(document[page.number - 1], config), config)
+        part_done()
         own = _characters(line.text for line in page.lines)
         if page.scanned or _characters(line.text for line in sheet.lines) >= RICHER * own:
             sheets[page.number] = sheet

@@ -70,7 +70,7 @@ class ParsingConfig(BaseModel):
             Spanish first, accents survive on mixed pages, and English pages read the same.
         dpi: at which scanned pdf pages are rendered.
         imported: take outputs/parsed.jsonl instead (`import` in corpus.yaml).
-        seconds: time limit a document; for the other stages too.
+        seconds: time limit a document, for the other stages too; of pdf and images a page, and twenty times as much a document.
         memory_mb: memory limit a document; for the other stages too.
         max_pages: documents with more pages are refused as too_large.
         max_pixels: images with more pixels are refused as too_large; scanned pages are rendered smaller.

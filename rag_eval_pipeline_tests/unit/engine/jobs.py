@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+from rag_eval_pipeline.engine.worker import part_done
+
 PREPARED = []
 
 
@@ -73,6 +75,11 @@ def behave(item, config):
             return {"held": len(HELD)}
         case "sleep":
             time.sleep(item["seconds"])
+            return {"x": item.get("x")}
+        case "parts":
+            for _ in range(item["parts"]):
+                time.sleep(item["seconds"])
+                part_done()
             return {"x": item.get("x")}
         case "fork":
             os.fork()

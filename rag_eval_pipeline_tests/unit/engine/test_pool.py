@@ -66,9 +66,25 @@ def test_a_hanging_item_is_killed_in_time(do):
     run([{"do": "fine"}])  # a worker is up
     started = time.monotonic()
     found = run([{"do": do, "seconds": 60}, {"do": "fine", "x": 1}], limits=Limits(seconds=1, memory_mb=512))
-    assert found[0] == Failure("timeout", "took longer than 1 s")
+    assert found[0] == Failure("timeout", "took longer than 1 s: raise the limit `seconds`, or split the document")
     assert found[1]["x"] == 1
     assert time.monotonic() - started < 15
+
+
+def test_the_limit_is_of_a_part_where_an_item_tells_of_its_parts():
+    items = [{"do": "parts", "parts": 5, "seconds": 0.5, "x": 0}, {"do": "parts", "parts": 2, "seconds": 1.6}, {"do": "fine", "x": 2}]  # fmt: skip
+    found = run(items, limits=Limits(seconds=1, memory_mb=512))
+    assert found[0] == {"x": 0}
+    assert found[1].status == "timeout"
+    assert found[2]["x"] == 2
+    assert run(items[:1], workers=0) == [{"x": 0}]
+
+
+def test_an_item_of_endless_parts_is_killed_in_the_end():
+    started = time.monotonic()
+    (found,) = run([{"do": "parts", "parts": 10**6, "seconds": 0.05}], limits=Limits(seconds=0.2, memory_mb=512))
+    assert found == Failure("timeout", "took longer than 4 s: raise the limit `seconds`, or split the document")
+    assert time.monotonic() - started < 30
 
 
 def test_many_bad_items_among_many_good_ones():
