@@ -86,6 +86,7 @@ class Subject:
     workers: int = 2
     progress: Callable[[str, int, int], None] = _silent
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict)
+    _hashes: dict[str, str | None] = field(default_factory=dict)
 
     @classmethod
     def open(cls, home: Home, key: str | Key, **options: Any) -> Subject:
@@ -402,6 +403,11 @@ class Subject:
         return stage.inputs_under(self.configs[stage.name])
 
     def _input_hash(self, name: str) -> str | None:
+        if name not in self._hashes:
+            self._hashes[name] = self._hashed(name)
+        return self._hashes[name]
+
+    def _hashed(self, name: str) -> str | None:
         table_name, _, column = name.partition(".")
         frame = self.outside().get(table_name)
         if frame is None:

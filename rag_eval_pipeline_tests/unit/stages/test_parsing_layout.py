@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag_eval_pipeline.engine.limits import Limits
+from rag_eval_pipeline.engine.pool import map_items
 from rag_eval_pipeline.stages.parsing import engines, ocr
 from rag_eval_pipeline.stages.parsing.transform import ParsingConfig, one
 from rag_eval_pipeline_tests.unit.stages import documents as made
@@ -76,11 +78,23 @@ def test_a_scanned_pdf_is_laid_out_as_its_pictures_are(tmp_path):
     begins(blocks(tmp_path / "page.pdf", "pdf", ocr="tesseract"), BLOCKS)
 
 
-def test_rapidocr_tells_a_title(tmp_path):
-    sheet().save(tmp_path / "page.png", dpi=(200, 200))
+@pytest.mark.parametrize("slope", [0, 7])
+def test_rapidocr_tells_a_title_and_the_order_of_lines_of_a_page_that_is_not_level(tmp_path, slope):
+    sheet().rotate(slope, fillcolor=255).save(tmp_path / "page.png", dpi=(200, 200))
     (kind, level, text), *rest = blocks(tmp_path / "page.png", ocr="rapidocr")
     assert (kind, level, text) == ("heading", 1, "Informe de la visita")
-    assert sum(kind == "list_item" for kind, _, _ in rest) == 2
+    assert [text[:9] for kind, _, text in rest if kind == "list_item"] == ["- Limpiar", "- Cambiar"]
+    assert rest[-1][2].startswith("The gateway stood")
+
+
+def test_a_picture_as_thin_as_a_line_is_read_within_bounds(tmp_path):
+    from PIL import Image
+
+    Image.new("L", (900, 1), 255).save(tmp_path / "line.png")
+    (found,) = map_items(
+        one, [{"file": str(tmp_path / "line.png"), "media": "image"}], ParsingConfig(ocr="rapidocr"), limits=Limits(60, 1500), workers=1
+    )  # fmt: skip
+    assert found[1]["parsed"][0]["status"] == "empty"
 
 
 @needs_tesseract
