@@ -9,6 +9,9 @@ from typing import Any
 
 from rag_eval_pipeline.warehouse.table import Table, name_of
 
+LABELS = frozenset({"queries.filter", "nuggets"})
+"""Inputs that are gold: a stage may be told to go by them, to see what a right one would give."""
+
 
 def _imported(config: Any) -> bool:
     return bool(getattr(config, "imported", False))
@@ -24,9 +27,9 @@ class Stage:
         description: what it does, for people.
         reads: tables of earlier stages.
         inputs: outside inputs: `files`, `queries`, `principals`, `output:<name>` (a file of outputs/), `nuggets` (the text of gold
-            claims, there only where the judge is to look for them).
-            `queries.<column>` names one column, so that other columns don't change this stage's identity.
+            claims). `queries.<column>` names one column, so that other columns don't change this stage's identity.
         imports: whether a config takes what lies in outputs/.
+        labels: whether it takes labels: those inputs that are of `LABELS`.
         writes: tables, the first one being the main one.
         measures: tables that `quality.measure` reads (reads and writes are given to it in any case).
         shares: other stages whose config this one also obeys.
@@ -43,6 +46,7 @@ class Stage:
     writes: tuple[type[Table], ...]
     inputs: tuple[str, ...] = ()
     imports: Callable[[Any], bool] = _imported
+    labels: Callable[[Any], bool] = lambda _: False
     measures: tuple[str, ...] = ()
     has_quality: bool = True
     shares: tuple[str, ...] = ()
@@ -56,8 +60,9 @@ class Stage:
         return tuple(name_of(table) for table in self.writes)
 
     def inputs_under(self, config: Any) -> tuple[str, ...]:
-        """Outside inputs that decide it under a config: a file of outputs/ that is not imported is none of them."""
-        return tuple(name for name in self.inputs if not name.startswith("output:") or self.imports(config))
+        """Outside inputs that decide it under a config: a file or a label that it does not take is none of them."""
+        unused = () if self.imports(config) else tuple(name for name in self.inputs if name.startswith("output:"))
+        return tuple(name for name in self.inputs if name not in unused and (name not in LABELS or self.labels(config)))
 
     def door(self, module: str, name: str) -> Callable[..., Any]:
         """A function or class of the room: `door("transform", "run")`."""

@@ -284,16 +284,15 @@ class Subject:
         return self._frames[name]
 
     def outside(self) -> dict[str, pl.DataFrame]:
-        """Inputs that no stage makes: files, queries, principals and the user's own outputs.
-
-        Gold claims are among them only where corpus.yaml has a judge look for them: then, and only then, their text is part of
-        the judging stage's identity.
-        """
+        """Inputs that no stage makes: files, queries, principals, gold claims and the user's own outputs."""
         gold = self.version.gold
-        named = {f"output:{name}": frame for name, frame in self.version.outputs.items()}
-        if self.configs["judging"].reads_gold_claims:
-            named["nuggets"] = gold.claims.select("query_id", "claim_id", "text")
-        return {"files": self.version.files, "queries": gold.queries, "principals": gold.principals, **named}
+        return {
+            "files": self.version.files,
+            "queries": gold.queries,
+            "principals": gold.principals,
+            "nuggets": gold.claims.select("query_id", "claim_id", "text"),
+            **{f"output:{name}": frame for name, frame in self.version.outputs.items()},
+        }
 
     def run(self, stage: Stage) -> tuple[list[Stored], bool, Runtime]:
         """Find or compute a stage's tables; returns them, whether they were there, and the runtime with its counts.

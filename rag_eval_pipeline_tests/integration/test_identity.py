@@ -267,7 +267,6 @@ def test_gold_claims_are_part_of_the_judging_stages_identity_only_where_a_judge_
             write_jsonl(file, [{"query_id": "q0", "claim_id": "n1", "text": text, "vital": vital}])
             subject = Subject.open(home, f"{corpus}@v1")
             found.append({**subject.ids, "evaluation": subject.evaluation_id})
-            assert ("nuggets" in subject.outside()) == (corpus == "looking")
         moved = [{name for name in found[0] if row[name] != found[0][name]} for row in found]
         assert moved == [set(), {"evaluation"}, {"evaluation", *(["judging"] if corpus == "looking" else [])}]
 
@@ -320,3 +319,18 @@ def test_a_file_of_outputs_decides_a_stage_only_where_it_is_imported(home, outpu
     (first, _), (second, _) = importing
     below = {stage, *(found.name for found in downstream(stage)), "evaluation"}
     assert {name for name in first if first[name] != second[name]} == below
+
+
+def test_the_label_of_a_filter_decides_filtering_only_where_it_goes_by_labels(home):
+    write_corpus(home.corpora, "plain", documents=2, pipeline=QUICK)
+    folder = home.corpora / "plain"
+    (folder / "pipelines").mkdir()
+    (folder / "pipelines" / "gold.yaml").write_text('{"pipeline": {"filtering": {"extractor": "gold"}}}', "utf-8")
+    file = folder / "gold" / "queries.jsonl"
+    before = {key: Subject.open(home, key).ids for key in ("plain@v1", "plain@v1#gold")}
+    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    write_jsonl(file, [{**row, "filter": {"doc_class": "policy"}} for row in rows])
+    assert Subject.open(home, "plain@v1").ids == before["plain@v1"]
+    after = Subject.open(home, "plain@v1#gold").ids
+    moved = {name for name in after if after[name] != before["plain@v1#gold"][name]}
+    assert moved == {"filtering", *(below.name for below in downstream("filtering"))}

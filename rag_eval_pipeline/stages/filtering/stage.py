@@ -10,6 +10,7 @@ STAGE = Stage(
     reads=("documents", "dedup", "prepared_queries"),
     inputs=("queries.filter", "principals", "output:filters"),
     imports=lambda config: config.extractor == "import",
+    labels=lambda config: config.extractor == "gold",
     writes=(AppliedFilters, Scopes),
     measures=("runs", "fused_runs", "ranked_runs", "contexts"),
     expects=("prepared_queries", "query_id"),
