@@ -31,7 +31,7 @@ from rag_eval_pipeline.stages.cleaning.comparison import COMPARED as CLEANERS
 from rag_eval_pipeline.stages.cleaning.comparison import CleanerCandidates, cleaner_candidates
 from rag_eval_pipeline.stages.cleaning.findings import CleaningFindings, cleaning_findings
 from rag_eval_pipeline.stages.comparison import CandidateSummary, summary
-from rag_eval_pipeline.stages.dedup.sweep import sweep_of
+from rag_eval_pipeline.stages.dedup.sweep import DedupSweep, sweep_of
 from rag_eval_pipeline.stages.graph import PRODUCER, STAGES
 from rag_eval_pipeline.stages.judging.calibrating import JudgeCalibration, judge_calibration
 from rag_eval_pipeline.stages.parsing.comparison import COMPARED as PARSERS
@@ -205,6 +205,14 @@ EVALUATED: tuple[Evaluated, ...] = (
         reads=("parsed", "cleaned", "pii_places"),
         writes=(CleaningFindings,),
         run=_findings,
+    ),
+    Evaluated(
+        name="sweep",
+        phase="prepare",
+        description="What dedup would find with other numbers of hash functions and other thresholds, scored by the labelled pairs.",
+        reads=("cleaned", "documents"),
+        writes=(DedupSweep,),
+        run=_dedup_sweep,
     ),
     Evaluated(
         name="parser_comparison",

@@ -30,6 +30,7 @@ from rag_eval_pipeline.stages.graph import STAGES, configure
 from rag_eval_pipeline.stages.parsing.transform import Parser
 from rag_eval_pipeline.stages.reranking.transform import Reranker
 from rag_eval_pipeline.stages.retrieval.transform import Bm25Lane, ClassLane, DenseLane, ImportLane, Searcher
+from rag_eval_pipeline.stages.stage import Stage
 from rag_eval_pipeline.warehouse.manifests import Manifest
 from rag_eval_pipeline.warehouse.publish import publish
 from rag_eval_pipeline.warehouse.redact import Redactor
@@ -203,6 +204,17 @@ def test_every_column_of_the_scorecard_and_every_stage_and_table_is_documented()
         assert (cells[0], cells[1], cells[3]) == (stage.phase, ", ".join(stage.reads) or "–", ", ".join(stage.tables))
     for step in (*EVALUATED, *COMPARED):
         assert all(name in house or name.endswith("_quality") for name in step.tables), step.name
+    beside = house.partition("Beside them, from")[2].partition("Below all")[0]
+    assert set(re.findall(r"`(\w+)`", beside)) <= {name for step in EVALUATED for name in step.tables}
+
+
+def test_the_house_says_which_rooms_lack_a_door():
+    rooms = Path(inspect.getfile(Stage)).parent
+    lines = rows(section("architecture", "Rooms and doors"))
+    for door in ("quality", "evidence"):
+        lacking = {stage.name for stage in STAGES if not (rooms / stage.name / f"{door}.py").exists()}
+        told = re.search(r"[^.;]* have none", lines[f"{door}.py"][0])
+        assert set(re.findall(r"`(\w+)`", told[0] if told else "")) == lacking, door
 
 
 def test_the_data_dictionary_says_what_is_declared():

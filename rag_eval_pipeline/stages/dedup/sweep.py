@@ -37,7 +37,7 @@ class DedupSweep(Table):
     threshold = number("Jaccard similarity from which two documents are near-duplicates")
     step = integer("The threshold in thousandths", key=True)
     in_use = string("yes where this is what the pipeline uses, else no")
-    status = string("ok | off (dedup is off or imported) | too_large (sweep it by `rag-eval sweep dedup`)")
+    status = string("ok | off (dedup is off or imported) | too_large (sweep it by `rag-eval sweep KEY`)")
     bands = integer("Bands of the signature", null=True)
     band_width = integer("Hash values a band", null=True)
     pairs = integer("Pairs found", unit="pairs", null=True)
