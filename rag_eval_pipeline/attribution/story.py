@@ -461,28 +461,3 @@ def _places(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         {"retriever": name, "exact": ranks.get("exact"), "found": ranks.get("found", ranks.get("served")), "served": ranks.get("served")}
         for name, ranks in sorted(found.items())
     ]  # fmt: skip
-
-
-def waterfall_table(
-    waterfall: pl.DataFrame, retriever: str, k: int, slice_name: str = "all", slice_value: str = "all"
-) -> list[dict[str, Any]]:
-    """Rows of a terminal table: stage, ceiling before and after, lost recall and units; the last row is the recall.
-
-    Returns:
-        Dicts of stage, ceiling_before, ceiling_after, lost_recall, lost_units; empty where the slice has no units.
-    """
-    rows = waterfall.filter(
-        (pl.col("retriever") == retriever)
-        & (pl.col("k") == k)
-        & (pl.col("slice_name") == slice_name)
-        & (pl.col("slice_value") == slice_value)
-    ).sort("position")
-    if rows.is_empty():
-        return []
-    columns = ("stage", "ceiling_before", "ceiling_after", "lost_recall", "lost_units")
-    shown = rows.filter((pl.col("stage") != "unanchored") | (pl.col("lost_units") > 0))
-    in_books = list(shown.filter(~pl.col("stage").is_in(AFTER)).select(columns).iter_rows(named=True))
-    after = list(shown.filter(pl.col("stage").is_in(AFTER)).select(columns).iter_rows(named=True))
-    recall = rows["recall"][0]
-    total = {"stage": f"recall@{k}", "ceiling_before": recall, "ceiling_after": recall, "lost_recall": None}
-    return [*in_books, total | {"lost_units": None}, *after]

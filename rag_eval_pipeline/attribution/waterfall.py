@@ -243,14 +243,12 @@ class Books:
         worst: the largest |1 − Σ lost − recall|.
         impossible: served units that failed a test up to filtering.
         faults: groups that don't balance or have no figure in the ranking table.
-        unmeasured_k: cut-offs that the ranking table doesn't have at all; they are checked against the ledger only.
     """
 
     ok: bool
     worst: float
     impossible: int
     faults: pl.DataFrame
-    unmeasured_k: tuple[int, ...]
 
     def describe(self) -> str:
         """The outcome in one sentence."""
@@ -307,5 +305,4 @@ def check_books(table: pl.DataFrame, ranking: pl.DataFrame) -> Books:
         float(worst) if isinstance(worst, float) else 0.0,
         int(sums["impossible"].sum()),
         faults,
-        tuple(unmeasured),
     )

@@ -85,11 +85,6 @@ def list_pipelines(corpora: Path, corpus: str) -> list[str]:
     return sorted(name for name in found if NAME.fullmatch(name) and name != "default")
 
 
-def is_ready(corpora: Path, key: Key) -> bool:
-    """Whether the version's folder holds `_READY`."""
-    return (Layout(corpora, key).version / READY).is_file()
-
-
 def unsafe_id(doc_id: str) -> str:
     """Why a doc_id can't be a path below a gold folder, or an empty string."""
     if not doc_id.strip():

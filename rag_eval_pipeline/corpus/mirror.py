@@ -468,10 +468,6 @@ class _Pass:
         _write(self.root / "state.json", vars(self.state))
 
 
-def _holds_something(listing: Listing) -> bool:
-    return any(path.startswith(("documents/", "outputs/")) for path in listing)
-
-
 def _part(listing: Listing, *, frozen: bool) -> Listing:
     """The documents of a version, or the rest of it."""
     return {

@@ -13,7 +13,6 @@ from rag_eval_pipeline.corpus.gold import Gold
 from rag_eval_pipeline.corpus.predicates import visible
 
 QRELS = {"query_id": pl.String, "item_id": pl.String, "grade": pl.Int64}
-STATE = {"query_id": pl.String, "state": pl.String}
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,13 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, create_model
 
 FailureCode = Literal[
     "context_mismatch", "incomplete_answer", "unsupported_claim", "wrong_entity", "stale_fact", "should_have_refused", "other"
 ]  # fmt: skip
-FAILURE_CODES: tuple[str, ...] = get_args(FailureCode)
 WORST, PASSING, BEST = 0, 3, 5
 """The scale, and the least score that is satisfactory."""
 MOST_ITEMS = 25

@@ -105,8 +105,3 @@ def ask(verifier: Verifier, claims: Sequence[Claim], evidence: Sequence[Passage]
 
 def _failed(claims: Sequence[Claim], reason: str) -> list[Verdict]:
     return [Verdict(claim.claim_id, None, JUDGE_ERROR, reason=reason) for claim in claims]
-
-
-def labels_of(verdicts: Sequence[Verdict]) -> list[tuple[str, str | None]]:
-    """Pairs (claim id, label), as `measures.faithfulness` takes them."""
-    return [(verdict.claim_id, verdict.label) for verdict in verdicts]

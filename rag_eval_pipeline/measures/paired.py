@@ -421,11 +421,6 @@ def direction(interval: Interval, better: Literal["higher", "lower", "neither"] 
     return "better" if (interval.low > 0) == (better == "higher") else "worse"
 
 
-def two_bounds(a: Values, b: Values, **options: Any) -> tuple[Interval, Interval]:
-    """Both one-sided limits of a − b, for `verdict`; options as `paired_interval` has them."""
-    return paired_interval(a, b, side="lower", **options), paired_interval(a, b, side="upper", **options)
-
-
 def mirrored(interval: Interval) -> Interval:
     """The interval of b − a."""
     swap: dict[Side, Side] = {"two": "two", "lower": "upper", "upper": "lower"}

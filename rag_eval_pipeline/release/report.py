@@ -49,7 +49,6 @@ STORIES = 150
 DOCUMENTS = 20
 LOST_ROWS = 1_000
 CHANGED_ROWS = 40
-MARKDOWN_ROWS = 20
 
 CHANGES = {
     "newly_lost": "newly lost",

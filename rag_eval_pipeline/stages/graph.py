@@ -148,17 +148,6 @@ def inputs_of(stage: Stage, known: Mapping[str, pl.DataFrame], config: Any) -> d
     return {name: known[name] for name in (*stage.reads, *sorted(outside)) if name in known}
 
 
-def downstream(name: str) -> list[Stage]:
-    """Stages that read, directly or not, what a stage writes."""
-    touched = set(BY_NAME[name].tables)
-    found = []
-    for stage in STAGES:
-        if touched & set(stage.reads):
-            found.append(stage)
-            touched |= set(stage.tables)
-    return found
-
-
 def _kind(lane: Any) -> str:
     return str(lane.get("kind", "")) if isinstance(lane, Mapping) else ""
 

@@ -10,7 +10,6 @@ the shortest. The search is exact: a seed filter only skips what provably cannot
 from __future__ import annotations
 
 import itertools
-import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -78,19 +77,6 @@ def occurrences(quote: str, text: str, form: str = "nfc+ws") -> list[Location]:
         found.append(_exact(needle, haystack, start))
         start = haystack.text.find(needle, start + 1)
     return found
-
-
-def contiguous(positions: np.ndarray, text: str) -> bool:
-    """Whether all positions are there, in order, with nothing but white space and combining marks between them."""
-    places = np.asarray(positions, dtype=np.int64)
-    if places.size and (places.min() < 0 or bool((np.diff(places) < 0).any())):
-        return False
-    gaps = np.flatnonzero(np.diff(places) > 1)
-    return all(_is_filler(text[places[gap] + 1 : places[gap + 1]]) for gap in gaps)
-
-
-def _is_filler(between: str) -> bool:
-    return all(character.isspace() or unicodedata.category(character)[0] == "M" for character in between)
 
 
 @lru_cache(maxsize=16)

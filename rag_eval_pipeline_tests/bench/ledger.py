@@ -5,9 +5,10 @@ import resource
 import polars as pl
 
 from rag_eval_pipeline.attribution.ledger import build_ledger
-from rag_eval_pipeline.measures.evidence import UNIT, hold_rank, served, served_at
+from rag_eval_pipeline.measures.evidence import UNIT, hold_rank, served
 from rag_eval_pipeline_tests.bench import pieces
 from rag_eval_pipeline_tests.bench.timing import Result, in_turn, spend
+from rag_eval_pipeline_tests.walking import served_at
 
 KS = (1, 3, 5, 10)
 

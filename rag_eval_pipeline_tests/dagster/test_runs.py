@@ -9,10 +9,10 @@ import pytest
 from rag_eval_pipeline.orchestration import sensors
 from rag_eval_pipeline.orchestration.build import build_defs
 from rag_eval_pipeline.release.reading import Evaluation, NoEvaluationError
-from rag_eval_pipeline.stages.graph import STAGES, downstream
+from rag_eval_pipeline.stages.graph import STAGES
 from rag_eval_pipeline.stages.subject import Subject
 from rag_eval_pipeline.warehouse.manifests import Manifests
-from rag_eval_pipeline_tests.integration.house import Run
+from rag_eval_pipeline_tests.integration.house import Run, downstream
 from rag_eval_pipeline_tests.small import QUICK, write_corpus, write_jsonl
 
 pytestmark = pytest.mark.integration

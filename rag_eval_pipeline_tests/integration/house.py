@@ -13,13 +13,25 @@ from rag_eval_pipeline.release.checks import books
 from rag_eval_pipeline.release.evaluated import EVALUATED, evaluate
 from rag_eval_pipeline.release.evaluation import complete_manifest
 from rag_eval_pipeline.release.publish import publish
-from rag_eval_pipeline.stages.graph import STAGES
+from rag_eval_pipeline.stages.graph import BY_NAME, STAGES
+from rag_eval_pipeline.stages.stage import Stage
 from rag_eval_pipeline.stages.subject import Subject
 from rag_eval_pipeline.warehouse.home import Home
 
 ROOT = Path(__file__).parents[2]
 PARTS = Path(__file__).parent / "parts"
 TABLES = [table for stage in STAGES for table in stage.tables]
+
+
+def downstream(name: str) -> list[Stage]:
+    """Stages that read, directly or not, what a stage writes."""
+    touched = set(BY_NAME[name].tables)
+    found = []
+    for stage in STAGES:
+        if touched & set(stage.reads):
+            found.append(stage)
+            touched |= set(stage.tables)
+    return found
 
 
 def home_of(root: Path) -> Home:

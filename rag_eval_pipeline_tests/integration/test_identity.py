@@ -11,10 +11,10 @@ import pytest
 from rag_eval_pipeline.corpus.keys import Key
 from rag_eval_pipeline.corpus.versions import bump_version
 from rag_eval_pipeline.release.reading import Evaluation
-from rag_eval_pipeline.stages.graph import STAGES, downstream
+from rag_eval_pipeline.stages.graph import STAGES
 from rag_eval_pipeline.stages.subject import FrozenError, Subject
 from rag_eval_pipeline.warehouse.manifests import Manifests
-from rag_eval_pipeline_tests.integration.house import ROOT, Run, environment, home_of, rag_eval
+from rag_eval_pipeline_tests.integration.house import ROOT, Run, downstream, environment, home_of, rag_eval
 from rag_eval_pipeline_tests.small import QUICK, SUBJECTS, write_corpus, write_jsonl
 
 pytestmark = pytest.mark.integration

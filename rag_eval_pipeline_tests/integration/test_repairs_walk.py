@@ -4,13 +4,13 @@ import polars as pl
 import pytest
 
 from rag_eval_pipeline.attribution.units import build_units
-from rag_eval_pipeline.stages.graph import BY_NAME, STAGES, downstream, inputs_of, walk
+from rag_eval_pipeline.stages.graph import BY_NAME, STAGES, inputs_of, walk
 from rag_eval_pipeline.stages.retrieval.holding import first_held
 from rag_eval_pipeline.stages.subject import Subject
 from rag_eval_pipeline.stages.truth import Truth
 from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline.warehouse.table import conform, name_of
-from rag_eval_pipeline_tests.integration.house import home_of
+from rag_eval_pipeline_tests.integration.house import downstream, home_of
 from rag_eval_pipeline_tests.small import write_mixed
 
 PIPELINE = {

@@ -17,10 +17,10 @@ from rag_eval_pipeline.measures.evidence import (
     needed_chars,
     scattered,
     served,
-    served_at,
     tokens_intact,
 )
 from rag_eval_pipeline.stages.chunking.evidence import PIECES
+from rag_eval_pipeline_tests.walking import served_at
 
 UNITS = {
     "query_id": pl.String,

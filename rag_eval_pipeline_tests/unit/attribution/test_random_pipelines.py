@@ -12,9 +12,10 @@ from rag_eval_pipeline.attribution.ledger import build_ledger
 from rag_eval_pipeline.attribution.order import AFTER, STAGES
 from rag_eval_pipeline.attribution.units import build_units
 from rag_eval_pipeline.attribution.waterfall import check_books, ranking_recall, unit_slices
-from rag_eval_pipeline.measures.evidence import UNIT, hold_rank, served, served_at
+from rag_eval_pipeline.measures.evidence import UNIT, hold_rank, served
 from rag_eval_pipeline_tests.unit.attribution.literal import Literal
 from rag_eval_pipeline_tests.unit.attribution.world import make_world, make_worlds
+from rag_eval_pipeline_tests.walking import served_at
 
 SIZE = 50
 """Pipelines in one run; each run has its own cut-offs, depths and hold."""

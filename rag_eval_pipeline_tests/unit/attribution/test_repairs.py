@@ -16,7 +16,6 @@ from rag_eval_pipeline.attribution.repairs.runner import NOBODY, Runner, Truths,
 from rag_eval_pipeline.attribution.repairs.shapley import every_coalition, exact, orders, prefixes, sampled
 from rag_eval_pipeline.attribution.repairs.values import Asking, ceiling
 from rag_eval_pipeline.attribution.units import build_units
-from rag_eval_pipeline.measures.evidence import served_at
 from rag_eval_pipeline.stages.graph import BY_NAME, STAGES, inputs_of
 from rag_eval_pipeline.stages.stage import Stage
 from rag_eval_pipeline.stages.truth import Truth
@@ -24,6 +23,7 @@ from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline_tests.integration.house import Run, home_of
 from rag_eval_pipeline_tests.sizes import examples
 from rag_eval_pipeline_tests.small import QUICK, write_mixed
+from rag_eval_pipeline_tests.walking import served_at
 
 KS = (1, 3)
 

@@ -10,7 +10,7 @@ import pytest
 
 from rag_eval_pipeline.attribution.ledger import build_ledger
 from rag_eval_pipeline.attribution.order import RetrieverInfo
-from rag_eval_pipeline.attribution.story import story, tell, waterfall_table
+from rag_eval_pipeline.attribution.story import story, tell
 from rag_eval_pipeline.attribution.units import build_units
 from rag_eval_pipeline.attribution.waterfall import check_books
 from rag_eval_pipeline.corpus.gold import SCHEMAS, Gold
@@ -432,14 +432,20 @@ def test_rank_below_k(small):
     assert small.run(k=1).lost() == ("rank", "below_k")
 
 
+def last_of(waterfall):
+    """The last row of hybrid at 2."""
+    rows = waterfall.filter(retriever="hybrid", k=2, slice_name="all").sort("position")
+    return rows.row(-1, named=True)
+
+
 def test_context_is_after_k_and_outside_the_sum(small):
     piece = {"query_id": "q", "position": 1, "retriever": "hybrid", "chunk_id": "d1::0", "doc_id": "d1", "start": 0,
              "end": END, "tokens": 5}  # fmt: skip
     small.contexts = [piece]
     assert small.run().books.fate.filter(pl.col("retriever") == "hybrid")["context_held"].to_list() == [True]
     small.contexts = [piece | {"end": END - 20}]
-    rows = waterfall_table(small.run().books.waterfall, "hybrid", 2)
-    assert (rows[-1]["stage"], rows[-1]["lost_recall"], rows[-1]["ceiling_after"]) == ("context", 1.0, 0.0)
+    row = last_of(small.run().books.waterfall)
+    assert (row["stage"], row["lost_recall"], row["ceiling_after"]) == ("context", 1.0, 0.0)
     assert small.books.waterfall["books_ok"].all()
 
 
@@ -457,7 +463,7 @@ def test_answering_is_after_the_context_and_outside_the_sum(small):
         assert books.waterfall["books_ok"].all()
         row = books.fate.filter(pl.col("retriever") == "hybrid").row(0, named=True)
         told = tell("q", small.built.units, books.ledger, books.fate, "hybrid", 2)[0]
-        return waterfall_table(books.waterfall, "hybrid", 2)[-1], (row["answer_used"], row["answer_cause"]), told
+        return last_of(books.waterfall), (row["answer_used"], row["answer_cause"]), told
 
     row, used, told = last("answered", cited=True)
     assert ((row["stage"], row["lost_recall"], row["ceiling_after"]), used) == (("answering", 0.0, 1.0), (True, None))
@@ -548,12 +554,6 @@ def test_the_story_is_told_stage_by_stage_and_in_masked_text(small):
     assert "18 days" not in told
     with pytest.raises(LookupError, match="no evidence"):
         story("nobody", small.built.units, small.books.ledger, small.books.fate)
-
-
-def test_the_waterfall_table_ends_with_recall(small):
-    rows = waterfall_table(small.run().books.waterfall, "hybrid", 2)
-    assert rows[-1]["stage"] == "recall@2"
-    assert rows[-1]["ceiling_after"] == 1.0
 
 
 def test_books_that_do_not_balance_name_the_group(small):

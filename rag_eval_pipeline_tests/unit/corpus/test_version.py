@@ -5,7 +5,7 @@ import pytest
 
 from rag_eval_pipeline.corpus.documents import FILES
 from rag_eval_pipeline.corpus.gold import SCHEMAS
-from rag_eval_pipeline.corpus.layout import is_ready, list_corpora, list_pipelines, list_versions
+from rag_eval_pipeline.corpus.layout import list_corpora, list_pipelines, list_versions
 from rag_eval_pipeline.corpus.lines import GOLD_LINES
 from rag_eval_pipeline.corpus.outputs import OUTPUTS
 from rag_eval_pipeline.corpus.references import split_tables
@@ -241,10 +241,6 @@ def test_layout_lists_what_is_there(corpora):
     assert list_corpora(corpora.root) == ["c"]
     assert list_versions(corpora.root, "c") == ["v1", "v2"]
     assert list_pipelines(corpora.root, "c") == ["small"]
-    assert (is_ready(corpora.root, corpora.load("c@v2").key), is_ready(corpora.root, corpora.load().key)) == (
-        True,
-        False,
-    )
     assert list_corpora(corpora.root / "nowhere") == list_versions(corpora.root, "x") == []
 
 

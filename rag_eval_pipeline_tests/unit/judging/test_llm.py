@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -16,7 +17,7 @@ from rag_eval_pipeline.judging.endpoint import STATUSES, ChatReply, EndpointConf
 from rag_eval_pipeline.judging.families import family_of, kinship
 from rag_eval_pipeline.judging.injections import INJECTIONS
 from rag_eval_pipeline.judging.prompts import fence_of, groups, messages
-from rag_eval_pipeline.judging.rubrics import ANSWER, FAILURE_CODES, FAITHFULNESS, RUBRICS
+from rag_eval_pipeline.judging.rubrics import ANSWER, FAITHFULNESS, RUBRICS, FailureCode
 from rag_eval_pipeline.judging.structured import read
 from rag_eval_pipeline.judging.verifiers import Passage, ask
 from rag_eval_pipeline.measures import Unmeasured, citation_scores, faithfulness, nugget_scores, order_flips
@@ -220,7 +221,7 @@ def test_a_judgment_of_another_shape_is_none(value):
 
 
 def test_every_failure_code_can_be_said():
-    for code in FAILURE_CODES:
+    for code in get_args(FailureCode):
         assert llm.scored(reply_of(score_value(0, True, code))).failure_code == code
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rag_eval_pipeline.judging.human import HumanVerdicts, label_of
 from rag_eval_pipeline.judging.lexical import LexicalVerifier
-from rag_eval_pipeline.judging.verifiers import LABELS, Passage, Verdict, VerifierError, ask, labels_of
+from rag_eval_pipeline.judging.verifiers import LABELS, Passage, Verdict, VerifierError, ask
 from rag_eval_pipeline.measures import Unmeasured, faithfulness
 from rag_eval_pipeline.text.claims import Claim, ClaimError, as_claims
 from rag_eval_pipeline_tests.bench import verifiers as bench
@@ -32,6 +32,10 @@ class Spy:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer(claims, evidence)
+
+
+def labels_of(verdicts):
+    return [(verdict.claim_id, verdict.label) for verdict in verdicts]
 
 
 def all_supported(claims, evidence):

@@ -20,13 +20,17 @@ from rag_eval_pipeline.measures.paired import (
     rule_power,
     standard_error,
     tango_limits,
-    two_bounds,
     verdict,
 )
 from rag_eval_pipeline_tests.bench.intervals import type_one
 
 RNG = np.random.default_rng(8)
 GRADED = RNG.choice([0.0, 0.25, 0.5, 1.0], size=(2, 60))
+
+
+def two_bounds(a, b, **options):
+    """Both one-sided limits of a − b, as `verdict` takes them."""
+    return paired_interval(a, b, side="lower", **options), paired_interval(a, b, side="upper", **options)
 
 
 def hits(both, up, down, neither):

@@ -242,10 +242,6 @@ def test_main_text_labels_unicode_figures_and_unlabelled_documents():
     assert get["invisible_chars", "b", '{"kind": "zero_width", "text": "clean"}']["value"] == 0.0
 
 
-def words_of(text):
-    return set(text.replace("|", " ").split())
-
-
 @pytest.mark.parametrize("cleaner", ["trafilatura", "justext", "resiliparse"])
 def test_extractors_only_choose_lines_of_the_parsed_text(cleaner):
     if cleaner == "resiliparse":

@@ -32,7 +32,6 @@ from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline.warehouse.table import conform, polars_schema
 
 SETTINGS = Settings()
-NOTHING = pl.DataFrame()
 WORDS = [
     "the",
     "valve",

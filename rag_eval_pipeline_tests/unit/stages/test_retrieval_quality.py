@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_eval_pipeline.corpus.settings import Settings
-from rag_eval_pipeline.measures.evidence import hold_rank, served_at
+from rag_eval_pipeline.measures.evidence import hold_rank
 from rag_eval_pipeline.measures.lists import RUN, empty
 from rag_eval_pipeline.stages.retrieval.holding import first_held, held_within
 from rag_eval_pipeline.stages.retrieval.quality import METRICS, measure
@@ -24,6 +24,7 @@ from rag_eval_pipeline_tests.unit.stages.lists_made_by_hand import (
     ranked,
     units,
 )
+from rag_eval_pipeline_tests.walking import served_at
 
 OWN = {"lane": {"kind": "bm25"}}
 GIVEN = {"lane": {"kind": "import", "run": "lane"}}
