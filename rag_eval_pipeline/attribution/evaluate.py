@@ -63,7 +63,7 @@ def check_books(subject: Subject, waterfall: pl.DataFrame) -> Books:
     documents = subject.frame("documents") if subject.version.begin == "documents" else None
     slices = unit_slices(units, queries, documents, settings.evaluate.slices)
     tables = {"retrieval_quality": subject.kept("retrieval_quality"), "ranked_runs": subject.frame("ranked_runs")}
-    ranking = ranking_recall(tables, units, subject.kept("evidence_pieces"), queries, slices, settings.ledger.hold)
+    ranking = ranking_recall(tables, units, subject.kept("evidence_pieces"), slices, settings.ledger.hold)
     return compare(waterfall, ranking)
 
 

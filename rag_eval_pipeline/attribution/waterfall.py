@@ -185,7 +185,6 @@ def ranking_recall(
     frames: Mapping[str, pl.DataFrame],
     units: pl.DataFrame,
     pieces: pl.DataFrame,
-    queries: pl.DataFrame,
     slices: pl.DataFrame,
     hold: float,
 ) -> pl.DataFrame:
@@ -198,7 +197,6 @@ def ranking_recall(
         frames: `retrieval_quality` and `ranked_runs`.
         units: evidence_units.
         pieces: evidence_pieces.
-        queries: gold queries.
         slices: from `unit_slices`.
         hold: share of characters that holds a quote.
 

@@ -55,7 +55,7 @@ def score(
     own = _documents(twin("evidence_units"), faults)
     classes = _classified(lost, faults, own, moved)
     singles = [_judged(row, row["plants"]) for row in classes["single"]]
-    pairs = _pairs(classes["pair"], rows, healthy, alone)
+    pairs = _pairs(classes["pair"], healthy, alone)
     whole = _whole(classes["whole"], [plant for plant in faults if plant.whole])
     false = [row for row in classes["ripple"] if row["now"] in TEXT_STAGES]
     counted = [*(row["right"] for row in singles), *(one["right"] for one in whole.values() if one["rows"])]
@@ -157,7 +157,6 @@ def _judged(row: dict[str, Any], plants: Sequence[Plant]) -> dict[str, Any]:
 
 def _pairs(
     rows: Sequence[dict[str, Any]],
-    both: pl.DataFrame,
     healthy: Frame,
     alone: Sequence[tuple[Frame, Sequence[Plant]]],
 ) -> list[dict[str, Any]]:

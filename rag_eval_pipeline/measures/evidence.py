@@ -76,7 +76,7 @@ def tokens_intact(
     padded = before + quote + after
     shift = len(before)
     return [
-        _contiguous(text, positions, quote, places, low, high)
+        _contiguous(text, positions, places, low, high)
         and not _foreign(_left_of(text, int(positions[low])), _beside(padded, places[low] + shift, -1))
         and not _foreign(
             text[_cluster_end(text, int(positions[high - 1])) :][:1], _beside(padded, places[high - 1] + shift, 1)
@@ -85,7 +85,7 @@ def tokens_intact(
     ]
 
 
-def _contiguous(text: str, positions: np.ndarray, quote: str, places: list[int], low: int, high: int) -> bool:
+def _contiguous(text: str, positions: np.ndarray, places: list[int], low: int, high: int) -> bool:
     if high <= low or (positions[low:high] < 0).any():
         return False
     for index in range(low, high - 1):

@@ -203,7 +203,7 @@ class Stories:
             shown = excerpt.text
         if lost == "dedup" and parsed["survivor"] != doc_id:
             yield from self._nearest(unit, parsed["survivor"], "clean", "survivor")
-        if last == LAYERS.index("masked") and (cuts := self._cuts(story, doc_id)):
+        if last == LAYERS.index("masked") and (cuts := self._cuts(doc_id)):
             excerpt = self._excerpt("masked", "chunks", doc_id, *self._passage(carrier, "masked", letters, cuts))
             if any(part.mark == "cut" for part in excerpt.parts):
                 yield excerpt
@@ -271,8 +271,8 @@ class Stories:
         """Of the strings that stand in the document; none where its text is shown as it is."""
         return Redactor([]) if self._raw else self._texts.redactor(layer, doc_id)
 
-    def _cuts(self, story: UnitStory, doc_id: str) -> list[int]:
-        """Edges of the document's chunks that go through the evidence, in the masked text."""
+    def _cuts(self, doc_id: str) -> list[int]:
+        """Edges of the document's chunks in the masked text, but its beginning."""
         chunks = self._evaluation.frame("chunks").filter((pl.col("doc_id") == doc_id) & pl.col("start").is_not_null())
         return sorted({edge for edge in (*chunks["start"], *chunks["end"]) if edge})
 

@@ -185,7 +185,7 @@ class Subject:
             "ledger": settings.ledger.model_dump(mode="json"),
             "code": code_fingerprint([*rooms, *MEASURING]),
             "candidates": {
-                stage: [[c.name, self._fingerprint_of(stage, c), self._hash_of(stage, c)] for c in found]
+                stage: [[c.name, self._fingerprint_of(stage, c), self._hash_of(c)] for c in found]
                 for stage, found in self._candidates.items()
             },
         }
@@ -215,7 +215,7 @@ class Subject:
     def _fingerprint_of(self, stage: str, candidate: Any) -> str:
         return digest(self._decides(BY_NAME[stage], settings_of(self.configs[stage], candidate)))
 
-    def _hash_of(self, stage: str, candidate: Any) -> str | None:
+    def _hash_of(self, candidate: Any) -> str | None:
         """Of the rows that it imports."""
         return self._input_hash(f"output:{candidate.output}")
 

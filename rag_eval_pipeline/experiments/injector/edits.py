@@ -367,7 +367,7 @@ def over_long(state: State, unit: Unit, rng: Random) -> Planned | None:
         return None
     span = (_visible_end(page.text, chunks[first]["start"], limit - MARGIN) or place.start, chunks[last]["end"])
     joined = chunks[first : last + 1]
-    decoy = _long_decoy(state, page, chunks, first, last, limit)
+    decoy = _long_decoy(page, chunks, first, last, limit)
     if decoy is None:
         return None
     touched = page.touched(*span)
@@ -375,9 +375,7 @@ def over_long(state: State, unit: Unit, rng: Random) -> Planned | None:
     return Planned("over_long_chunk", unit.doc_id, span, touched, (Join(ids),), decoy=decoy, note=f"{len(ids)} chunks")
 
 
-def _long_decoy(
-    state: State, page: Page, chunks: list[dict[str, Any]], first: int, last: int, limit: int
-) -> Planned | None:
+def _long_decoy(page: Page, chunks: list[dict[str, Any]], first: int, last: int, limit: int) -> Planned | None:
     """Chunks that are joined where nothing of the evidence lies past what the encoder sees."""
     count = last - first + 1
     for low in [*range(last + 1, len(chunks) - 1), *range(first - 1)]:

@@ -324,7 +324,7 @@ class _Judge:
             earlier: Judged | None = None
             for judged in answers_of(frames):
                 if judged.answer_id in chosen:
-                    for request, row in self._shaken(judged, clean[judged.answer_id], len(waiting)):
+                    for request, row in self._shaken(judged, clean[judged.answer_id]):
                         waiting[request.request_id] = row
                         yield request
                 if earlier is not None and earlier.query_id == judged.query_id and self._config.probes:
@@ -348,9 +348,7 @@ class _Judge:
             )
         return [*rows, *(_order_row(pair) for pair in orders.values())]
 
-    def _shaken(
-        self, judged: Judged, clean: dict[str, Any], place: int
-    ) -> Iterator[tuple[ChatRequest, dict[str, Any]]]:
+    def _shaken(self, judged: Judged, clean: dict[str, Any]) -> Iterator[tuple[ChatRequest, dict[str, Any]]]:
         fails = bool(clean["is_unsatisfactory"])
         row = {
             "answer_id": judged.answer_id,

@@ -40,12 +40,12 @@ def measure(
         "document": relevant_documents(gold, units, frames["documents"], queries),
         "chunk": relevant_chunks(gold, units, pieces, frames["chunks"], queries),
     }
-    expected = _retrievers(ranked, frames, config).join(queries.select("query_id"), how="cross")
+    expected = _retrievers(frames, config).join(queries.select("query_id"), how="cross")
     tables = [_uplift(unit, seen, relevance, expected, settings) for unit, relevance in judgments.items()]
     return pl.concat(tables).sort("retriever", "unit", "metric", "k", "item_id")
 
 
-def _retrievers(ranked: pl.DataFrame, frames: Mapping[str, pl.DataFrame], config: RerankingConfig) -> pl.DataFrame:
+def _retrievers(frames: Mapping[str, pl.DataFrame], config: RerankingConfig) -> pl.DataFrame:
     if config.reranker is None:
         names: list[str] = []
     elif config.lanes is not None:

@@ -206,9 +206,7 @@ def test_the_retrieval_rooms_own_recall_balances_the_books():
             evidence.units, world.gold.queries, world.frames["documents"], world.settings.evaluate.slices
         )
         frames = world.frames | {"retrieval_quality": pl.DataFrame(rows)}
-        ranking = ranking_recall(
-            frames, evidence.units, evidence.pieces, world.gold.queries, slices, world.settings.ledger.hold
-        )
+        ranking = ranking_recall(frames, evidence.units, evidence.pieces, slices, world.settings.ledger.hold)
         result = check_books(books.waterfall, ranking)
         assert result.ok, (seed, result.describe(), result.faults)
         wrong = ranking.with_columns(pl.col("value") + 1e-9)
