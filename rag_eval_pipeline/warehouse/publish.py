@@ -408,23 +408,16 @@ def _replace_evaluations(con: Any, content: _Content) -> None:
             }
             for m in manifests
         ],
-        schema={
-            "corpus_version": pl.String, "pipeline": pl.String, "evaluation_id": pl.String, "status": pl.String,
-            "started": pl.String, "stopped_at": pl.String, "accepted": pl.Boolean, "git_revision": pl.String,
-            "gold_hash": pl.String, "documents_hash": pl.String, "config": pl.String, "versions": pl.String,
-        },
-    )  # fmt: skip
+        schema={name: pl.Boolean if name == "accepted" else pl.String for name in LISTED},
+    )
     tables = pl.DataFrame(
         [
             {"evaluation_id": m.evaluation_id, "corpus_version": m.key.partition("#")[0], "table_name": name, **entry}
             for m in manifests
             for name, entry in m.tables.items()
         ],
-        schema={
-            "evaluation_id": pl.String, "corpus_version": pl.String, "table_name": pl.String, "path": pl.String,
-            "content_hash": pl.String, "rows": pl.Int64, "kind": pl.String, "id": pl.String,
-        },
-    )  # fmt: skip
+        schema={name: pl.Int64 if name == "rows" else pl.String for name in MADE_OF},
+    )
     comparisons = _comparison_rows(content.comparisons)
     gates = gate_rows(content.gates)
     for name, frame in (
@@ -440,10 +433,39 @@ def _replace_evaluations(con: Any, content: _Content) -> None:
         "COMMENT ON TABLE release_gates IS 'One row a limit of a release rule and series, or a reason why nothing was decided (rule 0): "
         "what a release gate found'"
     )
-    for table, columns in (("comparisons", COMPARED), ("release_gates", {n: about for n, (_, about) in GATED.items()})):
+    for table, columns in (
+        ("evaluations", LISTED), ("evaluation_tables", MADE_OF), ("comparisons", COMPARED),
+        ("release_gates", {n: about for n, (_, about) in GATED.items()}),
+    ):  # fmt: skip
         for name, about in columns.items():
             con.sql(f'COMMENT ON COLUMN {table}."{name}" IS {_quoted(about)}')
 
+
+LISTED = {
+    "corpus_version": "corpus@version",
+    "pipeline": "Pipeline under evaluation; `default` is corpus.yaml's own",
+    "evaluation_id": "Identity of the evaluation",
+    "status": "complete | failed",
+    "started": "When its run began, ISO 8601 in UTC",
+    "stopped_at": "Step at which a failed run stopped",
+    "accepted": "Whether it is its corpus's accepted baseline",
+    "git_revision": "Revision of the code that made it",
+    "gold_hash": "Hash of the labels",
+    "documents_hash": "Hash of the documents and what is declared of them",
+    "config": "The settings, a JSON object",
+    "versions": "Library -> version, a JSON object",
+}
+
+MADE_OF = {
+    "evaluation_id": "Identity of the evaluation",
+    "corpus_version": "corpus@version",
+    "table_name": "Name of the table",
+    "path": "Where it is stored, below the store",
+    "content_hash": "Hash of its content, without volatile columns",
+    "rows": "Rows",
+    "kind": "What id names its content: pipeline_id, evaluation_id",
+    "id": "That id",
+}
 
 COMPARED = {
     "comparison_id": "Identity of the comparison",

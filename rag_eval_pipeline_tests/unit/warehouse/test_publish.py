@@ -112,6 +112,9 @@ def test_columns_and_tables_carry_their_meaning(place):
     assert comments["size"] == "Size [bytes]"
     assert comments["raw_length"] == "Length of: Raw's text"
     assert ask(place[0], "SELECT comment FROM duckdb_tables() WHERE table_name = 'texts'") == [("One row a text.",)]
+    bare = """SELECT t.table_name, c.column_name FROM duckdb_tables() AS t JOIN duckdb_columns() AS c USING (table_name)
+        WHERE t.table_name <> '_published' AND (t.comment IS NULL OR c.comment IS NULL)"""
+    assert ask(place[0], bare) == []
 
 
 def test_only_what_changed_is_written_and_what_no_manifest_names_goes(place):
