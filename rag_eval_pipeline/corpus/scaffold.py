@@ -1,4 +1,4 @@
-"""A new corpus folder to fill: corpus.yaml with every default said, and the folders that CORPUS.md names.
+"""A new corpus folder to fill: corpus.yaml with every default said, and the folders of its layout.
 
 Corpora made from public sets belong in `importers`.
 """

@@ -1,7 +1,7 @@
 """automation.yaml: how the sensors look, where corpora are mirrored from, and who is told of failures. All of it optional.
 
 It lies beside the corpora in the data folder, since it speaks of all of them. Secrets never stand in it: a value that is
-secret is named by its environment variable. What is done with the settings belongs in `changes`, `mirroring`, `notices`.
+secret is named by its environment variable. What is done with the settings belongs in `changes`, `corpus.mirror`, `notices`.
 """
 
 from __future__ import annotations
