@@ -11,6 +11,7 @@ import typer
 from rag_eval_pipeline.cli import app, console, plain
 from rag_eval_pipeline.corpus.faults import suggestion
 from rag_eval_pipeline.corpus.keys import Key
+from rag_eval_pipeline.text.languages import primary
 from rag_eval_pipeline.warehouse.home import Home
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _missing(started: Started, languages: tuple[str, ...]) -> Iterator[str]:
             told.append(
                 f"labels: {bare} questions have neither answer, document nor quote, so nothing can be measured on them"
             )
-    if others := [language for language in languages if language.split("-")[0].lower() != "en"]:
+    if others := [language for language in languages if primary(language) != "en"]:
         told.append(
             f"an encoder for {', '.join(others)}: the bundled one is English, so they rest on bm25 alone until pipeline.embedding.model "
             "names a multilingual one"

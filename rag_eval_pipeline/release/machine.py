@@ -22,6 +22,7 @@ from rag_eval_pipeline.corpus.keys import Key
 from rag_eval_pipeline.corpus.layout import Layout, list_corpora, list_versions
 from rag_eval_pipeline.corpus.settings import Settings
 from rag_eval_pipeline.text.entities import EXTRA_MODEL
+from rag_eval_pipeline.text.languages import primary
 from rag_eval_pipeline.warehouse.home import Home
 
 State = Literal["ok", "optional", "missing"]
@@ -63,7 +64,7 @@ class Finding:
 def examine(home: Home) -> list[Finding]:
     """Everything, in the order in which a run would need it."""
     settings = _all_settings(home)
-    languages = sorted({language.split("-")[0].lower() for s in settings for language in s.languages}) or ["en", "es"]
+    languages = sorted({primary(language) for s in settings for language in s.languages}) or ["en", "es"]
     return [
         *_python(), *_libraries(), *_ocr(languages), *_models(settings), *_extras(), *_machine(home), *_places(home),
     ]  # fmt: skip
@@ -163,7 +164,7 @@ def _models(settings: list[Settings]) -> Iterator[Finding]:
             found,
             "" if there else f"hf download {model}, or name its folder in pipeline.embedding.model",
         )
-    if any(language.split("-")[0].lower() != "en" for s in settings for language in s.languages) and not named:
+    if any(primary(language) != "en" for s in settings for language in s.languages) and not named:
         yield Finding(
             "encoder: other languages", "optional", "the bundled encoder is English; other languages rest on bm25",
             "download a multilingual sentence-transformers model and name its folder in pipeline.embedding.model",

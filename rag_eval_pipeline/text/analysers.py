@@ -12,6 +12,7 @@ from typing import Any
 
 import regex
 
+from rag_eval_pipeline.text.languages import primary
 from rag_eval_pipeline.text.tokens import UNSPACED, WORD
 
 _NAMES = {
@@ -35,7 +36,7 @@ class Analyser:
     """
 
     def __init__(self, language: str | None, stemming: str = "auto", stop_words: str = "auto") -> None:
-        self.language = _primary(language)
+        self.language = primary(language) or None
         self._stemmer = _stemmer(_choice(stemming, self.language))
         self._stop_words = _stop_words(_choice(stop_words, self.language))
 
@@ -66,16 +67,10 @@ def _pairs(run: str) -> list[str]:
     return [a + b for a, b in itertools.pairwise(letters)] or letters
 
 
-def _primary(language: str | None) -> str | None:
-    if not language or language == "und":
-        return None
-    return language.replace("_", "-").split("-")[0].lower()
-
-
 def _choice(setting: str, language: str | None) -> str | None:
     if setting == "none":
         return None
-    return language if setting == "auto" else _primary(setting)
+    return language if setting == "auto" else primary(setting) or None
 
 
 def _stemmer(language: str | None) -> Any:

@@ -14,6 +14,7 @@ from rag_eval_pipeline.text.clauses import clauses
 from rag_eval_pipeline.text.marks import blanked, marks_of
 from rag_eval_pipeline.text.normalise import normalise
 from rag_eval_pipeline.text.refusals import is_courtesy, is_refusal
+from rag_eval_pipeline.text.sentences import trimmed
 
 _WORDS = regex.compile(r"[\p{L}\p{N}]")
 _EDGES = regex.compile(r"^[^\p{L}\p{N}%€$£¥₹+\-−]+|[^\p{L}\p{N}%€$£¥₹°]+$")
@@ -64,7 +65,7 @@ def split_claims(answer: str, language: str | None = None, known: Collection[str
         known: ids that may be cited; a bracket is a mark if all its ids are known or hold a digit.
     """
     text = blanked(answer, known)
-    spans = [span for span in (_trimmed(text, *s) for s in clauses(text, language)) if span[0] < span[1]]
+    spans = [span for span in (trimmed(text, *s) for s in clauses(text, language)) if span[0] < span[1]]
     cited = _cited(spans, [(mark.start, mark.ids) for mark in marks_of(answer, known)])
     first: dict[str, int] = {}
     for index, (start, end) in enumerate(spans):
@@ -129,11 +130,6 @@ def _overlaps(claims: Sequence[Claim]) -> list[str]:
         if end > reach:
             reach, holder = end, index
     return faults
-
-
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    piece = text[start:end]
-    return start + len(piece) - len(piece.lstrip()), end - (len(piece) - len(piece.rstrip()))
 
 
 def _cited(spans: Sequence[tuple[int, int]], marks: Sequence[tuple[int, tuple[str, ...]]]) -> list[list[str]]:

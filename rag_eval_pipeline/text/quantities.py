@@ -14,6 +14,7 @@ from functools import lru_cache
 import regex
 
 from rag_eval_pipeline.text.critical import critical_tokens
+from rag_eval_pipeline.text.languages import primary
 
 _MONTHS = {
     name: number
@@ -225,10 +226,9 @@ def _readings(digits: str, language: str | None) -> list[Decimal]:
     head, tail = digits.split(last)
     if len(tail) != 3 or not 1 <= len(head) <= 3 or head.startswith("0"):
         return [Decimal(decimal)]
-    primary = (language or "und").replace("_", "-").split("-")[0].lower()
-    if primary == "en":
+    if primary(language) == "en":
         return [Decimal(whole if last == "," else decimal)]
-    if primary == "es":
+    if primary(language) == "es":
         return [Decimal(whole if last == "." else decimal)]
     return [Decimal(whole), Decimal(decimal)]
 

@@ -11,6 +11,8 @@ import itertools
 
 import regex
 
+from rag_eval_pipeline.text.languages import primary
+
 _COMMON = "etc vs cf al ed eds vol vols fig figs pp p art arts cap aprox approx tel ext"
 ABBREVIATIONS = {
     "en": frozenset(
@@ -44,7 +46,7 @@ def sentences(text: str, language: str | None = None) -> list[tuple[int, int]]:
 
     Every non-space character lies in exactly one span. An unknown language uses all abbreviation tables.
     """
-    known = ABBREVIATIONS.get((language or "").split("-")[0].lower())
+    known = ABBREVIATIONS.get(primary(language))
     abbreviations = known if known is not None else frozenset().union(*ABBREVIATIONS.values())
     spans = []
     for start, end in _blocks(text):
@@ -68,7 +70,7 @@ def _split_block(text: str, start: int, end: int, abbreviations: frozenset[str])
             spans.append((begin, match.end()))
             begin = match.end()
     spans.append((begin, end))
-    stripped = (_strip(text, low, high) for low, high in spans)
+    stripped = (trimmed(text, low, high) for low, high in spans)
     return [(low, high) for low, high in stripped if low < high]
 
 
@@ -103,6 +105,7 @@ def _digit_follows(text: str, after: int, end: int) -> bool:
     return following.isdigit()
 
 
-def _strip(text: str, start: int, end: int) -> tuple[int, int]:
+def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """A span without the white space at its edges."""
     piece = text[start:end]
     return start + len(piece) - len(piece.lstrip()), end - (len(piece) - len(piece.rstrip()))

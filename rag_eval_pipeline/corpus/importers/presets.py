@@ -7,6 +7,8 @@ written to pipelines/ where it can be laid over.
 
 from __future__ import annotations
 
+from rag_eval_pipeline.text.languages import primary
+
 PRESETS = ("default", "paper")
 
 _PAPER = """\
@@ -22,7 +24,7 @@ pipeline:
 
 def corpus_yaml(preset: str, language: str | None, ks: tuple[int, ...]) -> str:
     """The text of corpus.yaml for an imported set."""
-    languages = f"[{language.split('-')[0]}]" if language else "[en, es]"
+    languages = f"[{primary(language)}]" if language else "[en, es]"
     head = f"# Written by rag-eval import ({preset} preset). `rag-eval init` writes a file with every key and its default.\n"
     paper = preset == "paper"
     serve = "  serve: bm25\n" if paper else ""

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from rag_eval_pipeline.judging.endpoint import ChatReply, ChatRequest
 from rag_eval_pipeline.stages.answering.said import OK, Cited, Said, Source
+from rag_eval_pipeline.text.languages import primary
 
 Format = Literal["json", "text"]
 _LANGUAGE = {"en": "English", "es": "Spanish"}
@@ -68,7 +69,7 @@ def request(
         repeat: number of the sample, from 0.
     """
     mark = _mark(query, sources)
-    spoken = _LANGUAGE.get((language or "").split("-")[0].lower(), f"the language {language}" if language else "")
+    spoken = _LANGUAGE.get(primary(language), f"the language {language}" if language else "")
     task = _TASK.format(mark=mark, language=spoken or "the language of the question")
     told = "\n\n".join(f"«passage {s.position} {mark}»\n{s.text}\n«end {s.position} {mark}»" for s in sources)
     return ChatRequest(

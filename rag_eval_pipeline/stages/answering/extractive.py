@@ -24,6 +24,7 @@ import regex
 from rag_eval_pipeline.stages.answering.said import Cited, Said, Source
 from rag_eval_pipeline.text.analysers import get_analyser
 from rag_eval_pipeline.text.claims import Claim, has_text, same_words
+from rag_eval_pipeline.text.languages import primary
 from rag_eval_pipeline.text.sentences import sentences
 
 REFUSALS = {
@@ -85,16 +86,12 @@ def answer(
 
 def refusal(language: str | None) -> Said:
     """What it says where nothing answers."""
-    return Said(REFUSALS.get(_primary(language), REFUSALS["en"]), refused=True)
-
-
-def _primary(language: str | None) -> str:
-    return (language or "").replace("_", "-").split("-")[0].lower()
+    return Said(REFUSALS.get(primary(language), REFUSALS["en"]), refused=True)
 
 
 def _asked(query: str, language: str | None) -> frozenset[str]:
     """Terms of what is asked about; of all words where nothing but asking words is there."""
-    analyser, asking = get_analyser(language), ASKING.get(_primary(language))
+    analyser, asking = get_analyser(language), ASKING.get(primary(language))
     about = analyser.tokens(asking.sub(" ", query)) if asking else []
     return frozenset(about or analyser.tokens(query))
 

@@ -44,6 +44,7 @@ from rag_eval_pipeline.stages.answering.supporting import (
 from rag_eval_pipeline.stages.answering.transform import AnsweringConfig
 from rag_eval_pipeline.stages.answering.views import Row, View, views
 from rag_eval_pipeline.text.claims import Claim, has_text
+from rag_eval_pipeline.text.languages import primary
 from rag_eval_pipeline.warehouse.measurement import measurement, measurements
 
 METRICS: tuple[Metric, ...] = (
@@ -228,8 +229,8 @@ def _lexical(view: View) -> list[str]:
 
 def articles(language: str | None) -> str:
     """Whose articles the normalisation leaves out."""
-    primary = (language or "en").replace("_", "-").split("-")[0].lower()
-    return primary if primary in ("en", "es") else "none"
+    name = primary(language or "en")
+    return name if name in ("en", "es") else "none"
 
 
 def _against_gold(view: View) -> Iterator[Row]:

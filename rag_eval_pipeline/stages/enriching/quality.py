@@ -12,6 +12,7 @@ from rag_eval_pipeline.corpus.gold import Gold
 from rag_eval_pipeline.corpus.settings import Settings
 from rag_eval_pipeline.measures.metric import Metric
 from rag_eval_pipeline.text.derivation import derive
+from rag_eval_pipeline.text.languages import primary
 from rag_eval_pipeline.text.offsets import OffsetMap
 from rag_eval_pipeline.warehouse.measurement import measurement, measurements
 
@@ -33,11 +34,11 @@ GROUPS = {"normal": False, "short": True}
 
 def measure(frames: Mapping[str, pl.DataFrame], gold: Gold, config: Any, settings: Settings) -> pl.DataFrame:
     """Compare primary subtags with labels; a document without a label is NULL `no_gold`, one without a language wrong."""
-    labels = gold.languages.select("doc_id", _primary("language").alias("gold"))
+    labels = gold.languages.select("doc_id", _primary_of("language").alias("gold"))
     judged = (
         frames["languages"]
         .join(labels, on="doc_id", how="left")
-        .with_columns(_primary("language").alias("found"), pl.col("status").is_in(["short", "empty"]).alias("short"))
+        .with_columns(_primary_of("language").alias("found"), pl.col("status").is_in(["short", "empty"]).alias("short"))
         .sort("doc_id")
     )
     rows = [_accuracy(row) for row in judged.iter_rows(named=True)]
@@ -65,7 +66,7 @@ def _of_sections(frames: Mapping[str, pl.DataFrame], gold: Gold) -> list[dict[st
         right = total = 0
         for span in labels[doc_id]:
             shares = _shares(offsets, span["start"], span["end"], found.get(doc_id, []))
-            wanted = _primary_of(span["language"])
+            wanted = primary(span["language"])
             right, total = right + shares[wanted], total + span["end"] - span["start"]
             judged.append({"gold": wanted, "found": max(shares, key=lambda name: shares[name], default="und")})
         rows.append(_section_row(doc_id, (right, total)))
@@ -85,10 +86,6 @@ def _shares(offsets: OffsetMap, start: int, end: int, found: list[tuple[int, int
     return shares
 
 
-def _primary_of(language: str) -> str:
-    return language.lower().split("-")[0]
-
-
 def _section_row(doc_id: str, counts: tuple[int, int] | None) -> dict[str, Any]:
     if counts is None:
         return measurement("section_language_accuracy", "document", doc_id, None, unit="char", status="no_gold")
@@ -99,8 +96,8 @@ def _section_row(doc_id: str, counts: tuple[int, int] | None) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _primary(column: str) -> pl.Expr:
-    return pl.col(column).str.to_lowercase().str.split("-").list.first()
+def _primary_of(column: str) -> pl.Expr:
+    return pl.col(column).str.to_lowercase().str.extract(r"^([a-z]+)")
 
 
 def _accuracy(row: dict[str, Any]) -> dict[str, Any]:

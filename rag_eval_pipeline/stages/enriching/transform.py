@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from rag_eval_pipeline.engine.plugins import is_import_path, load
 from rag_eval_pipeline.stages.enriching.sections import sections
 from rag_eval_pipeline.stages.enriching.tables import Languages, SectionLanguages
+from rag_eval_pipeline.text.languages import primary
 from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline.warehouse.table import conform
 
@@ -144,7 +145,7 @@ def one(item: dict[str, Any], config: EnrichingConfig) -> Rows:
 
 def _detect(text: str, config: EnrichingConfig) -> tuple[str, float | None]:
     language, score = _detector(config).detect(text)
-    return language.lower().split("-")[0], score
+    return primary(language) or UNDETERMINED, score
 
 
 def failed(item: dict[str, Any], status: str, error: str) -> Rows:
@@ -176,11 +177,11 @@ class Langid:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
         self._identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-        unknown = sorted({name.split("-")[0] for name in languages or ()} - set(self._identifier.labels))
+        unknown = sorted({primary(name) for name in languages or ()} - set(self._identifier.labels))
         if unknown:
             raise ValueError(f"pipeline.enriching.languages: py3langid does not know {unknown}; use ISO 639-1 codes")
         if languages is not None:
-            self._identifier.set_languages(sorted({name.split("-")[0] for name in languages}))
+            self._identifier.set_languages(sorted({primary(name) for name in languages}))
 
     def detect(self, text: str) -> tuple[str, float | None]:
         """Most likely language and its probability."""

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from rag_eval_pipeline.engine.plugins import is_import_path, load
 from rag_eval_pipeline.text.entities import EXTRA_MODEL, missing_model
+from rag_eval_pipeline.text.languages import primary
 
 PIECE = 50_000
 """Code points that a model reads at a time, cut at a paragraph: its memory grows with the text."""
@@ -61,8 +62,8 @@ class SpacyNamer:
 
     def name(self, text: str, language: str | None) -> Mapping[str, Any]:
         """Spans and triples of the whole text."""
-        primary = (language or "").split("-")[0].lower()
-        model = self._models.get(primary) or (next(iter(self._models.values())) if not primary else None)
+        spoken = primary(language)
+        model = self._models.get(spoken) if spoken else next(iter(self._models.values()))
         if model is None:
             return {"spans": [], "triples": []}
         spans: list[Span] = []

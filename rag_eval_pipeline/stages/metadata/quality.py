@@ -15,6 +15,7 @@ from rag_eval_pipeline.measures.metric import Metric
 from rag_eval_pipeline.measures.structure import Block, title_exact, title_similarity
 from rag_eval_pipeline.stages.metadata.sources import FIELDS, iso_date
 from rag_eval_pipeline.text.derivation import derive
+from rag_eval_pipeline.text.languages import primary
 from rag_eval_pipeline.text.normalise import normalise
 from rag_eval_pipeline.warehouse.measurement import measurement, measurements
 
@@ -185,5 +186,5 @@ def _same(field: str, value: str, declared: str) -> bool:
     if field in {"published_at", "modified_at"}:
         return (iso_date(value) or value)[:10] == (iso_date(declared) or declared)[:10]
     if field == "language":
-        return value.replace("_", "-").split("-")[0].lower() == declared.replace("_", "-").split("-")[0].lower()
+        return primary(value) == primary(declared)
     return normalise(value, "nfc+ws+casefold") == normalise(declared, "nfc+ws+casefold")

@@ -18,6 +18,7 @@ from rag_eval_pipeline.models.encoder import identity as model_identity
 from rag_eval_pipeline.models.vectors import imported_vectors, vector_column
 from rag_eval_pipeline.stages.querying.stage import STAGE
 from rag_eval_pipeline.stages.querying.tables import PreparedQueries, QueryEmbeddings
+from rag_eval_pipeline.text.languages import primary
 from rag_eval_pipeline.warehouse.config import Switch
 from rag_eval_pipeline.warehouse.memo import digest
 from rag_eval_pipeline.warehouse.runtime import Runtime
@@ -111,7 +112,7 @@ def _identifier(languages: tuple[str, ...]) -> tuple[Any, dict[str, str]]:
     known = set(identifier.nb_classes)
     names: dict[str, str] = {}
     for language in languages:
-        base = language.partition("-")[0].lower()
+        base = primary(language)
         if base in known:
             names.setdefault(base, language)
     if names:

@@ -11,6 +11,7 @@ from itertools import pairwise
 import polars as pl
 
 from rag_eval_pipeline.text.analysers import get_analyser
+from rag_eval_pipeline.text.languages import primary
 
 OVERLAP = 0.7
 """Weight of the terms found; the rest is the weight of their closeness."""
@@ -29,9 +30,8 @@ class LexicalReranker:
     """
 
     def __init__(self, chunks: pl.DataFrame) -> None:
-        known = Counter(_primary(language) for language in chunks["language"])
-        known.pop(None, None)
-        self._default = min(known, key=lambda language: (-known[language], str(language))) if known else None
+        known = Counter(name for name in map(primary, chunks["language"]) if name)
+        self._default = min(known, key=lambda language: (-known[language], language)) if known else None
         self._count = chunks.height
         self._frequency: Counter[str] = Counter()
         for text, language in _texts(chunks):
@@ -44,7 +44,7 @@ class LexicalReranker:
         return [_score(terms, self._tokens(text, spoken), idf) for text, spoken in passages]
 
     def _tokens(self, text: str, language: str | None) -> tuple[str, ...]:
-        return _analysed(text, _primary(language) or self._default)
+        return _analysed(text, primary(language) or self._default)
 
     def _idf(self, terms: Iterable[str]) -> dict[str, float]:
         count = self._count
@@ -61,11 +61,6 @@ def _analysed(text: str, language: str | None) -> tuple[str, ...]:
 
 def _texts(chunks: pl.DataFrame) -> Iterable[tuple[str, str | None]]:
     return chunks.select(pl.col("prefix") + pl.col("text"), "language").iter_rows()
-
-
-def _primary(language: str | None) -> str | None:
-    tag = (language or "und").replace("_", "-").split("-")[0].lower()
-    return None if tag == "und" else tag
 
 
 def _score(query: Sequence[str], passage: Sequence[str], idf: Mapping[str, float]) -> float:

@@ -10,26 +10,21 @@ import numpy as np
 import polars as pl
 
 from rag_eval_pipeline.text.analysers import get_analyser
+from rag_eval_pipeline.text.languages import primary
 
 
 class Analysers:
     """Analysis by language; a text without a language is analysed in the one that most chunks have."""
 
     def __init__(self, stemming: str, stop_words: str, languages: Iterable[str | None]) -> None:
-        counts = Counter(language for language in map(_primary, languages) if language)
+        counts = Counter(language for language in map(primary, languages) if language)
         # Most frequent, then alphabetical: the same chunks always give the same default.
         self.default = min(counts, key=lambda language: (-counts[language], language)) if counts else None
         self._options = (stemming, stop_words)
 
     def tokens(self, text: str, language: str | None) -> list[str]:
         """Index terms of a text."""
-        return get_analyser(_primary(language) or self.default, *self._options).tokens(text)
-
-
-def _primary(language: str | None) -> str | None:
-    """`es` of `es-MX`; None where it is undetermined."""
-    tag = (language or "und").replace("_", "-").split("-")[0].lower()
-    return None if tag == "und" else tag
+        return get_analyser(primary(language) or self.default, *self._options).tokens(text)
 
 
 class Bm25:
