@@ -8,9 +8,9 @@ what a stage computes.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 CHOSEN = "chosen"
 """Name of what the pipeline goes on with, among its candidates."""
@@ -89,3 +89,9 @@ def distinct(candidates: tuple[Kind, ...]) -> tuple[Kind, ...]:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"candidates: {', '.join(twice)} more than once; give each a `name` of its own")
     return candidates
+
+
+Candidates = Annotated[
+    tuple[Kind, ...], BeforeValidator(lambda value: () if value is None else value), AfterValidator(distinct)
+]
+"""Field of a section: its candidates, of different names; null: none."""

@@ -18,7 +18,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from rag_eval_pipeline.engine.plugins import is_import_path, load
-from rag_eval_pipeline.stages.candidates import distinct
+from rag_eval_pipeline.stages.candidates import Candidates
 from rag_eval_pipeline.stages.cleaning.candidate import EXTRACTORS, CleanerCandidate, check, known_cleaner
 from rag_eval_pipeline.stages.cleaning.tables import Cleaned
 from rag_eval_pipeline.text.derivation import common_subsequence, derive, fold, matched_tokens, tokens_of
@@ -61,7 +61,7 @@ class CleaningConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     html: str = "trafilatura"
-    candidates: tuple[CleanerCandidate, ...] = Field((), exclude=True)
+    candidates: Candidates[CleanerCandidate] = Field((), exclude=True)
     favor: Literal["balanced", "recall", "precision"] = "balanced"
     unicode: Literal["none", "nfc", "nfkc"] = "nfc"
     invisible: Literal["strip", "keep"] = "strip"
@@ -71,16 +71,6 @@ class CleaningConfig(BaseModel):
     @classmethod
     def _known(cls, value: Any) -> Any:
         return "none" if value is None else known_cleaner(str(value))
-
-    @field_validator("candidates", mode="before")
-    @classmethod
-    def _none_is_empty(cls, value: Any) -> Any:
-        return () if value is None else value
-
-    @field_validator("candidates")
-    @classmethod
-    def _distinct(cls, value: tuple[CleanerCandidate, ...]) -> tuple[CleanerCandidate, ...]:
-        return distinct(value)
 
 
 CONFIG = CleaningConfig

@@ -15,7 +15,7 @@ from rag_eval_pipeline.corpus.faults import several
 from rag_eval_pipeline.corpus.fingerprints import sha256_file
 from rag_eval_pipeline.engine.limits import Limits, Refusal
 from rag_eval_pipeline.engine.plugins import is_import_path, load
-from rag_eval_pipeline.stages.candidates import distinct
+from rag_eval_pipeline.stages.candidates import Candidates
 from rag_eval_pipeline.stages.parsing import engines, ocr
 from rag_eval_pipeline.stages.parsing.candidate import ParserCandidate, known_parser
 from rag_eval_pipeline.stages.parsing.markup import read_html
@@ -79,7 +79,7 @@ class ParsingConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     parser: str = "pypdfium2"
-    candidates: tuple[ParserCandidate, ...] = Field((), exclude=True)
+    candidates: Candidates[ParserCandidate] = Field((), exclude=True)
     ocr: Literal["auto", "tesseract", "rapidocr", "none"] = "auto"
     ocr_languages: tuple[str, ...] = ("spa", "eng")
     dpi: int = Field(300, ge=72, le=1200)
@@ -98,16 +98,6 @@ class ParsingConfig(BaseModel):
     @classmethod
     def _known(cls, value: str) -> str:
         return known_parser(value)
-
-    @field_validator("candidates", mode="before")
-    @classmethod
-    def _none_is_empty(cls, value: Any) -> Any:
-        return () if value is None else value
-
-    @field_validator("candidates")
-    @classmethod
-    def _distinct(cls, value: tuple[ParserCandidate, ...]) -> tuple[ParserCandidate, ...]:
-        return distinct(value)
 
 
 CONFIG = ParsingConfig
