@@ -1,4 +1,4 @@
-"""One pydantic model per JSON Lines file of CORPUS.md: required fields, types and defaults of one line.
+"""One pydantic model per JSON Lines file of a corpus: required fields, types and defaults of one line.
 
 How lines are read belongs in `jsonl`; what holds between files belongs in `checks`; columns belong in `gold.SCHEMAS`.
 """
@@ -68,18 +68,23 @@ class Line(BaseModel):
     KEY: ClassVar[tuple[str, ...]] = ()
 
 
-class Span(Line):
-    """Code points [start, end) of a document's reference text, and what they are."""
+class Range(Line):
+    """Code points [start, end) of a text, at least one."""
 
     start: Offset
     end: Offset
-    type: Id
 
     @model_validator(mode="after")
-    def _forward(self) -> Span:
+    def _forward(self) -> Range:
         if self.end <= self.start:
             raise ValueError("end after start")
         return self
+
+
+class Span(Range):
+    """A range of a document's reference text, and what it is."""
+
+    type: Id
 
 
 class UntypedSpan(Span):
@@ -88,18 +93,10 @@ class UntypedSpan(Span):
     type: Id | None = None  # type: ignore[assignment]
 
 
-class LanguageSpan(Line):
-    """Code points [start, end) of a document's reference text that are in one language."""
+class LanguageSpan(Range):
+    """A range of a document's reference text that is in one language."""
 
-    start: Offset
-    end: Offset
     language: Language
-
-    @model_validator(mode="after")
-    def _forward(self) -> LanguageSpan:
-        if self.end <= self.start:
-            raise ValueError("end after start")
-        return self
 
 
 class Block(Line):
@@ -330,20 +327,12 @@ class NodeLine(Line):
     parents: list[Id] = Field(default_factory=list)
 
 
-class LinkLine(Line):
+class LinkLine(Range):
     """links.jsonl. A span of a text and its node, or NIL."""
 
     KEY = ("text_id", "start", "end")
     text_id: Id
-    start: Offset
-    end: Offset
     node: Id
-
-    @model_validator(mode="after")
-    def _forward(self) -> LinkLine:
-        if self.end <= self.start:
-            raise ValueError("end after start")
-        return self
 
 
 GOLD_LINES: dict[str, type[Line]] = {
@@ -417,21 +406,12 @@ class DedupLine(Line):
         return self
 
 
-class PiiSpanLine(Line):
+class PiiSpanLine(Span):
     """outputs/pii_spans.jsonl: one predicted span, offsets in the clean text."""
 
     KEY = ("doc_id", "start", "end", "type")
     doc_id: Id
-    start: Offset
-    end: Offset
-    type: Id
     score: Number | None = None
-
-    @model_validator(mode="after")
-    def _forward(self) -> PiiSpanLine:
-        if self.end <= self.start:
-            raise ValueError("end after start")
-        return self
 
 
 class ChunkLine(Line):
