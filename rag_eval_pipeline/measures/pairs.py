@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
+
+Item = TypeVar("Item", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -133,11 +136,11 @@ def b_cubed(gold: Mapping[Hashable, Hashable], predicted: Mapping[Hashable, Hash
     return BCubed(precision, recall, f1, len(gold), max(predicted_size.values()))
 
 
-def connected(pairs: Iterable[tuple[Hashable, ...]]) -> dict[Hashable, Hashable]:
+def connected(pairs: Iterable[tuple[Item, ...]]) -> dict[Item, Item]:
     """Item -> representative of its chain of pairs."""
-    parent: dict[Hashable, Hashable] = {}
+    parent: dict[Item, Item] = {}
 
-    def root(item: Hashable) -> Hashable:
+    def root(item: Item) -> Item:
         parent.setdefault(item, item)
         while parent[item] != item:
             parent[item] = parent[parent[item]]

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import polars as pl
 
+from rag_eval_pipeline.measures.pairs import connected
+
 _NUMBER = re.compile(r"\d+")
 
 
@@ -68,20 +70,12 @@ def declared_pairs(documents: pl.DataFrame) -> list[tuple[str, str]]:
 
 def _declared(documents: pl.DataFrame) -> dict[str, str]:
     """doc_id → the smallest doc_id of its chain, for documents that supersede or are superseded."""
-    parent: dict[str, str] = {}
-
-    def root(name: str) -> str:
-        parent.setdefault(name, name)
-        while parent[name] != name:
-            parent[name] = parent[parent[name]]
-            name = parent[name]
-        return name
-
-    linked = documents.filter(pl.col("supersedes").is_not_null()).select("doc_id", "supersedes").sort("doc_id")
-    for doc_id, old in linked.iter_rows():
-        low, high = sorted((root(doc_id), root(old)))
-        parent[high] = low
-    return {name: root(name) for name in list(parent)}
+    linked = documents.filter(pl.col("supersedes").is_not_null()).select("doc_id", "supersedes")
+    chains = connected(linked.iter_rows())
+    smallest: dict[str, str] = {}
+    for doc_id in sorted(chains):
+        smallest.setdefault(chains[doc_id], doc_id)
+    return {doc_id: smallest[chain] for doc_id, chain in chains.items()}
 
 
 def _unnumbered(path: str) -> str:
