@@ -1,4 +1,4 @@
-"""The ledger in words: one query's story, stage by stage, and the waterfall as rows of a table.
+"""The ledger in words: one query's story, stage by stage.
 
 Here: sentences made of the ledger's numbers and ids. Not here: excerpts of texts (`release.stories`), colours and pages. Quotes
 are those of `evidence_units`, which are masked.
@@ -133,23 +133,6 @@ def tell(
     return [_unit_story(unit, ledger, fate, retriever, k) for unit in mine.iter_rows(named=True)]
 
 
-def story(
-    query_id: str,
-    units: pl.DataFrame,
-    ledger: pl.DataFrame,
-    fate: pl.DataFrame,
-    retriever: str | None = None,
-    k: int | None = None,
-) -> list[str]:
-    """The same as lines of plain text: see `tell`."""
-    lines = []
-    for unit in tell(query_id, units, ledger, fate, retriever, k):
-        lines += introduction(unit)
-        lines += [f"  {_where(step)}: {step.sentence}" for step in unit.steps]
-        lines += [f"  {end.retriever}, k={end.k}: {end.sentence}" for end in unit.ends]
-    return lines
-
-
 def introduction(unit: UnitStory) -> list[str]:
     """Lines that say what the evidence is."""
     what = "the whole document" if unit.kind == "document" else f"“{short(unit.quote)}”"
@@ -171,10 +154,6 @@ def why(stage: str, cause: str | None) -> str:
     if stage == "filtering":
         return f"the filter that was applied (by {cause}) excludes it"
     return WORDS.get(cause or "", cause or "")
-
-
-def _where(step: Step) -> str:
-    return f"{step.stage} [{step.retriever}]" if step.retriever else step.stage
 
 
 def _unit_story(

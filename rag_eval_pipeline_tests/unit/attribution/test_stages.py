@@ -10,7 +10,7 @@ import pytest
 
 from rag_eval_pipeline.attribution.ledger import build_ledger
 from rag_eval_pipeline.attribution.order import RetrieverInfo
-from rag_eval_pipeline.attribution.story import story, tell
+from rag_eval_pipeline.attribution.story import tell
 from rag_eval_pipeline.attribution.units import build_units
 from rag_eval_pipeline.attribution.waterfall import check_books
 from rag_eval_pipeline.corpus.gold import SCHEMAS, Gold
@@ -547,13 +547,13 @@ def test_the_story_is_told_stage_by_stage_and_in_masked_text(small):
     at = TEXT.index("18")
     small.masks["d1"] = [(at, at + 2, "AGE")]
     small.run()
-    lines = story("q", small.built.units, small.books.ledger, small.books.fate, "hybrid", 2)
-    told = "\n".join(lines)
+    [unit] = tell("q", small.built.units, small.books.ledger, small.books.fate, "hybrid", 2)
+    told = "\n".join(said.sentence for said in (*unit.steps, *unit.ends))
     assert "lost at pii (token)" in told
     assert "masked: AGE" in told
     assert "18 days" not in told
     with pytest.raises(LookupError, match="no evidence"):
-        story("nobody", small.built.units, small.books.ledger, small.books.fate)
+        tell("nobody", small.built.units, small.books.ledger, small.books.fate)
 
 
 def test_books_that_do_not_balance_name_the_group(small):
