@@ -35,6 +35,7 @@ def losses(
     limit: Annotated[int | None, typer.Option(help="rows to show; default: all")] = None,
 ) -> None:
     """One row a lost piece of evidence: its query, stage, cause and document."""
+    from rag_eval_pipeline.attribution.order import STAGES
     from rag_eval_pipeline.release.reading import Evaluation
 
     evaluation = Evaluation.latest(Home.find(), key)
@@ -46,7 +47,7 @@ def losses(
         evaluation.frame("evidence_units").select("query_id", "evidence_id", "doc_id"), on=["query_id", "evidence_id"]
     )
     shown = lost.select("query_id", "evidence_id", "first_loss_stage", "cause", "doc_id", "rank").sort(
-        "first_loss_stage", "query_id"
+        pl.col("first_loss_stage").cast(pl.Enum(STAGES)), "query_id", "evidence_id"
     )
     console.print(show_table(shown, f"{key}: {shown.height} lost units, {retriever} at {k}", limit=limit))
 
