@@ -19,25 +19,7 @@ from rag_eval_pipeline.corpus.faults import Faults
 from rag_eval_pipeline.corpus.gold import Gold
 from rag_eval_pipeline.corpus.jsonl import objects
 from rag_eval_pipeline.corpus.lines import Split
-
-
-class _Groups:
-    """Union-find with path halving."""
-
-    def __init__(self) -> None:
-        self.parent: dict[str, str] = {}
-
-    def find(self, item: str) -> str:
-        parent = self.parent
-        parent.setdefault(item, item)
-        while parent[item] != item:
-            parent[item] = parent[parent[item]]
-            item = parent[item]
-        return item
-
-    def join(self, one: str, other: str) -> None:
-        first, second = sorted((self.find(one), self.find(other)))
-        self.parent[second] = first
+from rag_eval_pipeline.measures.pairs import connected
 
 
 def make_splits(gold: Gold, shares: Mapping[str, float], seed: int = 0) -> pl.DataFrame:
@@ -75,18 +57,16 @@ def make_splits(gold: Gold, shares: Mapping[str, float], seed: int = 0) -> pl.Da
 
 def query_groups(gold: Gold) -> list[list[str]]:
     """Queries that documents (evidence, or judged relevant) or clusters tie together; each group sorted."""
-    union = _Groups()
-    for query, cluster in gold.queries.select("query_id", "cluster_id").iter_rows():
-        union.find(f"query {query}")
-        if cluster is not None:
-            union.join(f"query {query}", f"cluster {cluster}")
+    asked = gold.queries.select("query_id", "cluster_id")
     judged = gold.qrels.filter(pl.col("grade") >= 1).select("query_id", "doc_id")
-    for query, doc in pl.concat([gold.evidence.select("query_id", "doc_id"), judged]).iter_rows():
-        if f"query {query}" in union.parent:
-            union.join(f"query {query}", f"document {doc}")
-    groups: dict[str, list[str]] = defaultdict(list)
-    for query in sorted(gold.queries["query_id"]):
-        groups[union.find(f"query {query}")].append(query)
+    needed = pl.concat([gold.evidence.select("query_id", "doc_id"), judged]).join(asked, on="query_id", how="semi")
+    ties = [(("query", query), ("query", query)) for query in asked["query_id"]]
+    ties += [(("query", query), ("cluster", cluster)) for query, cluster in asked.drop_nulls().iter_rows()]
+    ties += [(("query", query), ("document", doc)) for query, doc in needed.iter_rows()]
+    chains = connected(ties)
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for query in sorted(asked["query_id"]):
+        groups[chains["query", query]].append(query)
     return list(groups.values())
 
 
