@@ -200,53 +200,45 @@ def _judgments(
     lines: Iterable[tuple[int, str]], file: str, name: str, faults: Faults
 ) -> Iterator[tuple[tuple, dict[str, Any], int]]:
     columns: tuple[str, ...] | None = None
-    first = True
-    for number, text in lines:
+    for place, (number, text) in enumerate(lines):
         cells = split_columns(text)
-        if first:
-            first = False
-            if (columns := _header(cells)) is not None:
-                if missing := [field for field in (*QRELS[name][:2], "grade") if field not in columns]:
-                    faults.add(
-                        file,
-                        number,
-                        missing[0],
-                        f"a header of {', '.join(columns)}",
-                        "it is required",
-                        "name the column",
-                    )
-                    return
-                continue
-        layout = columns or _columns(name, len(cells))
-        if layout is None or len(cells) != len(layout):
-            wanted = len(columns) if columns else "3 (query, document, grade) or 4 (TREC)"
-            faults.add(
-                file,
-                number,
-                "",
-                f"{len(cells)} columns",
-                f"{wanted} columns",
-                "separate them by tabs where an id holds a space",
-            )
-            continue
-        row: dict[str, Any] = dict(zip(layout, (unicodedata.normalize("NFC", cell) for cell in cells), strict=True))
-        row.pop("iteration", None)
-        if empty := [field for field in QRELS[name][:2] if not row[field]]:
-            faults.add(file, number, empty[0], "an empty cell", "an id")
-            continue
-        if odd := [field for field in QRELS[name][:2] if any(ord(c) < 32 or ord(c) == 127 for c in row[field])]:
-            faults.add(file, number, odd[0], "an id with control characters", "an id without")
-            continue
-        if not WHOLE.fullmatch(row["grade"]):
-            faults.add(file, number, "grade", describe(row["grade"]), "a whole number", "such as 0, 1 or 2")
-            continue
-        row["grade"] = int(row["grade"])
-        if abs(row["grade"]) > 2**31:
-            faults.add(file, number, "grade", "a number out of range", "a small whole number")
-            continue
-        if name == "chunk_qrels":
-            row["chunking"] = row.get("chunking") or None
-        yield tuple(row[field] for field in QRELS[name]), row, number
+        if place == 0 and (columns := _header(cells)) is not None:
+            if missing := [field for field in (*QRELS[name][:2], "grade") if field not in columns]:
+                found = f"a header of {', '.join(columns)}"
+                faults.add(file, number, missing[0], found, "it is required", "name the column")
+                return
+        elif (row := _judgment(cells, columns, file, number, name, faults)) is not None:
+            yield tuple(row[field] for field in QRELS[name]), row, number
+
+
+def _judgment(
+    cells: list[str], columns: tuple[str, ...] | None, file: str, number: int, name: str, faults: Faults
+) -> dict[str, Any] | None:
+    """One line under its header's columns, or by their number where it has none; None, with a fault, where it is none."""
+    layout = columns or _columns(name, len(cells))
+    if layout is None or len(cells) != len(layout):
+        wanted = f"{len(columns) if columns else '3 (query, document, grade) or 4 (TREC)'} columns"
+        faults.add(file, number, "", f"{len(cells)} columns", wanted, "separate them by tabs where an id holds a space")
+        return None
+    row: dict[str, Any] = dict(zip(layout, (unicodedata.normalize("NFC", cell) for cell in cells), strict=True))
+    row.pop("iteration", None)
+    for column in QRELS[name][:2]:
+        if not row[column]:
+            faults.add(file, number, column, "an empty cell", "an id")
+            return None
+        if any(ord(c) < 32 or ord(c) == 127 for c in row[column]):
+            faults.add(file, number, column, "an id with control characters", "an id without")
+            return None
+    if not WHOLE.fullmatch(row["grade"]):
+        faults.add(file, number, "grade", describe(row["grade"]), "a whole number", "such as 0, 1 or 2")
+        return None
+    row["grade"] = int(row["grade"])
+    if abs(row["grade"]) > 2**31:
+        faults.add(file, number, "grade", "a number out of range", "a small whole number")
+        return None
+    if name == "chunk_qrels":
+        row["chunking"] = row.get("chunking") or None
+    return row
 
 
 def split_columns(text: str) -> list[str]:
