@@ -7,7 +7,6 @@ but the text of gold claims, and that only where corpus.yaml asks a judge to loo
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +36,7 @@ from rag_eval_pipeline.judging.pairs import CrossEncoderVerifier, missing
 from rag_eval_pipeline.judging.replies import ReplyStore
 from rag_eval_pipeline.judging.rubrics import ANSWER, BEST, RUBRICS, WORST
 from rag_eval_pipeline.judging.verifiers import JUDGE_ERROR, Passage, Verdict, Verifier, ask
+from rag_eval_pipeline.models.folders import folder_checksum
 from rag_eval_pipeline.stages.judging.items import ITEMISED, ItemPrompt, item_prompts, merged
 from rag_eval_pipeline.stages.judging.judged import Frames, Judged, answers_of
 from rag_eval_pipeline.stages.judging.tables import ClaimVerdicts, JudgeEvals, JudgeProbes
@@ -103,17 +103,7 @@ CONFIG = JudgingConfig
 def identity(config: JudgingConfig) -> dict[str, Any]:
     """Checksums of the models that are read from disk."""
     folders = {kind: getattr(config, kind) for kind in ("nli", "hhem") if kind in config.verifiers}
-    return {kind: _checksum(str(folder)) for kind, folder in folders.items()}
-
-
-@lru_cache(maxsize=8)
-def _checksum(folder: str) -> str:
-    total = hashlib.sha256()
-    for file in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
-        total.update(file.relative_to(folder).as_posix().encode())
-        with file.open("rb") as stream:
-            total.update(hashlib.file_digest(stream, "sha256").digest())
-    return total.hexdigest()[:16]
+    return {kind: folder_checksum(str(folder)) for kind, folder in folders.items()}
 
 
 def run(frames: Frames, config: JudgingConfig, runtime: Runtime) -> dict[str, pl.DataFrame]:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rag_eval_pipeline.engine.plugins import is_import_path, load
 from rag_eval_pipeline.measures.lists import LIST, place, renumber
+from rag_eval_pipeline.models.folders import folder_checksum
 from rag_eval_pipeline.stages.reranking.lexical import LexicalReranker
 from rag_eval_pipeline.stages.reranking.tables import RankedRuns
 from rag_eval_pipeline.warehouse.runtime import Runtime
@@ -61,6 +62,11 @@ class RerankingConfig(BaseModel):
 
 
 CONFIG = RerankingConfig
+
+
+def identity(config: RerankingConfig) -> dict[str, Any]:
+    """Checksum of the cross-encoder that is read from disk."""
+    return {"model": folder_checksum(str(config.model))} if config.reranker == "cross_encoder" else {}
 
 
 def run(frames: Frames, config: RerankingConfig, runtime: Runtime) -> dict[str, pl.DataFrame]:

@@ -8,7 +8,7 @@ from rag_eval_pipeline.measures.lists import ListError, empty
 from rag_eval_pipeline.stages.reranking.lexical import LexicalReranker, _distance
 from rag_eval_pipeline.stages.reranking.quality import METRICS, measure
 from rag_eval_pipeline.stages.reranking.stage import STAGE
-from rag_eval_pipeline.stages.reranking.transform import RerankingConfig, run
+from rag_eval_pipeline.stages.reranking.transform import RerankingConfig, identity, run
 from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline_tests.unit.stages.lists_made_by_hand import (
     chunks,
@@ -209,6 +209,17 @@ def test_a_query_without_candidates_is_null_and_says_so():
 def test_a_wrong_config_is_refused(config):
     with pytest.raises(ValueError, match=r"reranker|depth"):
         RerankingConfig.model_validate(config)
+
+
+def test_the_files_of_a_cross_encoder_are_part_of_the_identity(tmp_path):
+    found = []
+    for content in (b"one", b"two"):
+        folder = tmp_path / content.decode()
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(content)
+        found.append(identity(RerankingConfig(reranker="cross_encoder", model=str(folder))))
+    assert found[0] != found[1]
+    assert identity(RerankingConfig(reranker="lexical")) == {}
 
 
 @pytest.mark.full
