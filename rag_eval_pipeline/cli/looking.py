@@ -15,6 +15,7 @@ from rag_eval_pipeline.warehouse.home import Home
 
 KeyArgument = Annotated[str, typer.Argument(help="corpus@version or corpus@version#pipeline", show_default=False)]
 ROWS = 40
+UNLABELLED = "no query of the evaluated split has labelled evidence"
 
 
 @app.command()
@@ -167,8 +168,13 @@ def print_waterfalls(home: Home, keys: list[str], retriever: str | None = None, 
     columns = []
     for key in keys:
         evaluation = Evaluation.latest(home, key)
+        if evaluation.frame("loss_waterfall").is_empty():
+            console.print(f"{plain(key)}: no waterfall, since {UNLABELLED}")
+            continue
         chosen, cut = served_cut(evaluation, retriever, k)
         columns.append((f"{key}\n{chosen} at {cut}", waterfall_rows(evaluation, chosen, cut)))
+    if not columns:
+        return
     table = RichTable(title="Where evidence recall was lost", title_justify="left")
     table.add_column("stage")
     for title, _ in columns:
@@ -192,6 +198,8 @@ def served_cut(evaluation: object, retriever: str | None, k: int | None) -> tupl
     assert isinstance(evaluation, Evaluation)
     frame = evaluation.frame("loss_waterfall")
     chosen = evaluation.served if retriever is None else retriever
+    if frame.is_empty():
+        raise LookupError(f"nothing can be told lost, since {UNLABELLED}")
     if chosen not in frame["retriever"].to_list():
         raise LookupError(
             f"no retriever {chosen!r} in this evaluation; it has {frame['retriever'].unique().sort().to_list()}"

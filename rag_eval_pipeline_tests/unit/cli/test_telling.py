@@ -4,9 +4,10 @@ import polars as pl
 import pytest
 
 from rag_eval_pipeline import cli
-from rag_eval_pipeline.cli.looking import served_cut
+from rag_eval_pipeline.cli.looking import print_waterfalls, served_cut
 from rag_eval_pipeline.release.reading import Evaluation, NoEvaluationError
 from rag_eval_pipeline.release.report import write_text
+from rag_eval_pipeline.warehouse.home import Home
 
 
 def told(capsys, error):
@@ -52,6 +53,18 @@ def test_no_cut_and_no_name_are_not_what_is_served():
         served_cut(evaluation, None, 0)
     with pytest.raises(LookupError, match="no retriever ''"):
         served_cut(evaluation, "", None)
+
+
+def test_an_evaluation_without_labelled_evidence_has_no_waterfall_and_is_no_error(monkeypatch, tmp_path, capsys):
+    class Unlabelled(Served):
+        def frame(self, name):
+            return super().frame(name).clear()
+
+    monkeypatch.setattr(Evaluation, "latest", lambda *given: Unlabelled(None, None))
+    print_waterfalls(Home(tmp_path, str(tmp_path)), ["small@v1"])
+    assert "small@v1: no waterfall" in capsys.readouterr().out
+    with pytest.raises(LookupError, match="labelled evidence"):
+        served_cut(Unlabelled(None, None), None, None)
 
 
 def test_a_table_that_an_old_evaluation_has_not_is_told_in_a_sentence():
