@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -219,6 +220,9 @@ def _grey(image: Image) -> Image:
 def _by_tesseract(image: Image, config: Any, dpi: float) -> tuple[list[Found], float]:
     """Lines in tesseract's reading order, and the upright page's height; turned pages are turned back where it can tell."""
     _, installed = tesseract() or ("", frozenset())
+    if max(image.size) > LONGEST_SIDE:
+        width, height = image.size
+        raise Refusal("too_large", f"{width} x {height} pixels; tesseract reads sides of up to {LONGEST_SIDE}")
     data = io.BytesIO()
     image.save(data, "PNG", compress_level=1)
     command = ["tesseract", "stdin", "stdout", "-l", "+".join(languages(config))]
@@ -228,6 +232,9 @@ def _by_tesseract(image: Image, config: Any, dpi: float) -> tuple[list[Found], f
         output = run_tool([*command, "hocr"], data.getvalue(), config.seconds).stdout
     except TimeoutError as error:
         raise Refusal("timeout", str(error)) from error
+    except subprocess.CalledProcessError as error:
+        width, height = image.size
+        raise Refusal("error", f"tesseract cannot read a picture of {width} x {height} pixels") from error
     lines: list[Found] = []
     turns = 0
     for number, paragraph in enumerate(_of_class(_hocr(output), "ocr_par")):
@@ -273,6 +280,10 @@ def _upright_box(box: Sequence[float], turns: int, size: tuple[int, int]) -> Box
     if turns == 2:
         return width - right, height - bottom, width - left, height - top
     return (top, width - right, bottom, width - left) if turns == 3 else (left, top, right, bottom)
+
+
+LONGEST_SIDE = 2**15 - 1
+"""Pixels: tesseract refuses pictures beyond."""
 
 
 @lru_cache(maxsize=1)

@@ -106,6 +106,7 @@ def _picture(page: Any, config: Any) -> tuple[Any, float]:
     scale = config.dpi / 72
     if width * height * scale * scale > config.max_pixels:
         scale = (config.max_pixels / (width * height)) ** 0.5
+    scale = min(scale, (ocr.LONGEST_SIDE - 1) / max(width, height))
     image = page.render(scale=scale, grayscale=True).to_pil()
     page.close()
     return image, scale * 72

@@ -1,3 +1,4 @@
+import subprocess
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from pydantic import ValidationError
 
 from rag_eval_pipeline.corpus.gold import SCHEMAS, Gold
 from rag_eval_pipeline.corpus.settings import Settings
+from rag_eval_pipeline.engine.limits import Refusal
 from rag_eval_pipeline.engine.plugins import PluginError
 from rag_eval_pipeline.measures.fidelity import cer
 from rag_eval_pipeline.stages.parsing import ocr, transform
@@ -246,6 +248,30 @@ def test_most_of_the_text_says_which_way_a_page_is_turned(tall, labels, turns):
 def test_turned_pages_read_as_upright_ones(shared, tmp_path, name):
     row = read(shared("data", "tesseract", name), tmp_path, ocr="tesseract")
     assert cer(PHOTOTEST, row["text"]).value < 0.02
+
+
+@needs_tesseract
+def test_sides_beyond_tesseract_are_too_large_and_scans_are_rendered_smaller(tmp_path, monkeypatch):
+    monkeypatch.setattr(ocr, "LONGEST_SIDE", 1000)
+    made.picture(["Two words"]).save(tmp_path / "a.png")
+    made.scanned_pdf(tmp_path / "b.pdf", ["Two words"])
+    tables, _ = parse(tmp_path, ParsingConfig(ocr="tesseract"))
+    rows = {row["doc_id"]: row for row in tables["parsed"].to_dicts()}
+    assert rows["a.png"]["status"] == "too_large"
+    assert "1500 x 200 pixels; tesseract reads sides of up to 1000" in rows["a.png"]["error"]
+    assert rows["b.pdf"]["text"].strip() == "Two words"
+
+
+@needs_tesseract
+def test_what_tesseract_cannot_read_is_told_by_its_size(tmp_path, monkeypatch):
+    def failing(command, *given):
+        raise subprocess.CalledProcessError(1, command)
+
+    made.picture(["Two words"]).save(tmp_path / "a.png")
+    config = ParsingConfig(ocr="tesseract")
+    monkeypatch.setattr(ocr, "run_tool", failing)  # its version is known: `needs_tesseract` asked
+    with pytest.raises(Refusal, match="tesseract cannot read a picture of 1500 x 200 pixels"):
+        ocr.read_image(tmp_path / "a.png", config)
 
 
 @needs_tesseract
