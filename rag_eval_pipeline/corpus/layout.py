@@ -60,7 +60,12 @@ class Layout:
 
     def stays(self, path: Path) -> bool:
         """Whether a path, links followed, stays in the corpus."""
-        return path.resolve().is_relative_to(self.corpus.resolve())
+        return inside(path, self.corpus)
+
+
+def inside(path: Path, folder: Path) -> bool:
+    """Whether a path, links followed, lies in a folder. A link that leads to itself stays where it is, and is no file."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def list_corpora(corpora: Path) -> list[str]:

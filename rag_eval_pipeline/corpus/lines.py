@@ -172,7 +172,7 @@ class EvidenceLine(Line):
     quote: Annotated[str, StringConstraints(max_length=LONGEST_QUOTE)] | None = None
     start: Offset | None = None
     end: Offset | None = None
-    occurrence: Annotated[int, Field(ge=1)] | None = None
+    occurrence: Annotated[int, Field(ge=1, le=2**53)] | None = None
     critical: Texts | None = None
     grade: Whole = 1
     hop: Whole | None = None
@@ -411,7 +411,7 @@ class PiiSpanLine(Span):
 
     KEY = ("doc_id", "start", "end", "type")
     doc_id: Id
-    score: Number | None = None
+    score: Annotated[Number, Field(ge=0, le=1)] | None = None
 
 
 class ChunkLine(Line):

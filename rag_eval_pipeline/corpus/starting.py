@@ -19,7 +19,7 @@ from typing import Any
 from rag_eval_pipeline.corpus.decoding import decode, is_text
 from rag_eval_pipeline.corpus.faults import CorpusError, Fault, Faults
 from rag_eval_pipeline.corpus.keys import Key
-from rag_eval_pipeline.corpus.layout import Layout, walk
+from rag_eval_pipeline.corpus.layout import Layout, inside, walk
 from rag_eval_pipeline.corpus.pending import PENDING, Wanted, write_pending
 from rag_eval_pipeline.corpus.questions import Question, Quote, Sheet, read_questions
 from rag_eval_pipeline.corpus.scaffold import init_corpus
@@ -176,7 +176,7 @@ class _Folder(Layout):
 
     def stays(self, path: Path) -> bool:
         """Whether a path, links followed, stays in the folder."""
-        return path.resolve().is_relative_to(self.folder.resolve())  # type: ignore[attr-defined]
+        return inside(path, self.folder)  # type: ignore[attr-defined]
 
 
 def _gold(sheet: Sheet, files: Mapping[str, Path], languages: tuple[str, ...]) -> _Gold:

@@ -55,6 +55,7 @@ def test_a_sound_corpus_loads_without_warnings(corpora):
         ("ontology.jsonl", {"node": "a", "parents": ["a"]}, 1, "parents", "a → a", "no cycle"),
         ("links.jsonl", {"text_id": "t", "start": 3, "end": 1, "node": "NIL"}, 1, "", "object", "end after start"),
         ("evidence.jsonl", {"query_id": "q1", "evidence_id": "e", "doc_id": "leave.txt", "quote": "x", "grade": 2**70}, 1, "grade", "out of range", "less than"),
+        ("evidence.jsonl", {"query_id": "q1", "evidence_id": "e", "doc_id": "lost.txt", "quote": "x", "occurrence": 2**70}, 1, "occurrence", "out of range", "less than"),
         ("queries.jsonl", {"id": "q9", "delete": True}, 2, "id", "shared gold has not", "shared file"),
         ("evidence.jsonl", {"id": "e", "delete": True}, 1, "id", "2", "[query_id, evidence_id]"),
     ],
@@ -213,6 +214,18 @@ def test_a_link_inside_the_corpus_is_followed_and_loops_are_refused(corpora):
     assert corpora.load().files["doc_id"].to_list() == ["again.txt", "leave.txt"]
     (corpora.root / "c/v1/documents/loop").symlink_to(".")
     assert corpora.fault().found == "a link to a folder above it"
+
+
+@pytest.mark.parametrize(
+    "name", ["v1/documents.jsonl", "v1/gold/pii.jsonl", "gold/transcripts/a.txt", "v1/outputs/cleaned.jsonl", "corpus.yaml"]
+)  # fmt: skip
+def test_a_link_to_itself_is_refused(corpora, name):
+    path = corpora.root / "c" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.symlink_to(path.name)
+    fault = corpora.fault()
+    assert (fault.file, fault.found) in {(f"c/{name}", "no file"), (f"c/{name}", "a link to nothing")}
 
 
 def test_a_broken_link_and_a_pipe_are_refused(corpora):
@@ -397,6 +410,8 @@ def test_a_fault_in_a_pipeline_names_its_own_file(corpora):
         ("runs/a.jsonl", '{"query_id": "q1", "item_id": "x"}\n', 1, "an object of 2 fields"),
         ("runs/a.jsonl", '{"query_id": "q1", "item_id": "x", "rank": 1}\n{"query_id": "q1", "item_id": "y", "rank": 1}\n', 2, "rank 1 of line 1"),
         ("parsed.jsonl", '{"doc_id": "leave.txt", "text": "ab", "blocks": [{"kind": "p", "start": 0, "end": 3}]}\n', 1, "object"),
+        ("pii_spans.jsonl", '{"doc_id": "leave.txt", "start": 0, "end": 3, "type": "X", "score": 90}\n', 1, "90"),
+        ("pii_spans.jsonl", '{"doc_id": "leave.txt", "start": 0, "end": 3, "type": "X", "score": -0.1}\n', 1, "-0.1"),
         ("chunks.jsonl", '{"chunk_id": "c", "doc_id": "leave.txt", "text": "x", "start": 1}\n', 1, "object"),
         ("chunks.jsonl", '{"chunk_id": "c", "doc_id": "d", "text": "x"}\n{"chunk_id": "c", "doc_id": "d", "text": "x"}\n', 2, "the item of line 1"),
         ("embeddings.parquet", "nothing", None, "no readable Parquet"),
