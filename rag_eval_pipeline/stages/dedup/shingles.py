@@ -181,11 +181,14 @@ def candidates(matrix: np.ndarray, threshold: float, *, verified: bool) -> np.nd
 
 @lru_cache(maxsize=64)
 def bands_of(threshold: float, num_perm: int, verified: bool) -> tuple[int, int]:
-    """(bands, hash values a band), as datasketch's MinHashLSH weighs missed against spurious candidates."""
+    """(bands, hash values a band), as datasketch's MinHashLSH weighs missed against spurious candidates; at least two bands."""
     from datasketch import MinHashLSH
 
     weights = (SPURIOUS, MISSED) if verified else (0.5, 0.5)
-    index = MinHashLSH(threshold=threshold, num_perm=num_perm, weights=weights)
+    try:
+        index = MinHashLSH(threshold=threshold, num_perm=num_perm, weights=weights)
+    except ValueError:  # one band would be best, which datasketch refuses; two miss less
+        return 2, num_perm // 2
     return int(index.b), int(index.r)
 
 

@@ -209,6 +209,12 @@ def test_candidates_are_those_of_minhash_lsh():
     assert {tuple(pair) for pair in candidates(matrix, 0.8, verified=True).tolist()} == expected
 
 
+@pytest.mark.parametrize(("num_perm", "threshold"), [(2, 0.8), (3, 1.0), (8, 0.9), (128, 1.0)])
+def test_a_threshold_too_high_for_two_bands_finds_copies_all_the_same(num_perm, threshold):
+    table, _ = dedup([BASE, BASE, BASE[::-1]], {"num_perm": num_perm, "threshold": threshold})
+    assert table["kept"].to_list() == [True, False, True]
+
+
 def test_many_copies_of_one_template_stay_one_cluster_and_cheap():
     copies = 3 * WINDOW
     table, edges = dedup([BASE] * copies)
