@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -55,6 +56,18 @@ class Asked(Generic[Kind, Section]):
                 "candidate"
             )
         return {f"output:{self.candidate.OUTPUTS}": self.output}
+
+    @contextmanager
+    def naming_its_file(self) -> Iterator[None]:
+        """What the stage refuses of an import names the file of this candidate, not that of the chosen one."""
+        try:
+            yield
+        except ValueError as error:
+            name = self.candidate.output
+            if name is None:
+                raise
+            chosen = f"outputs/{self.candidate.OUTPUTS}.jsonl"
+            raise ValueError(str(error).replace(chosen, f"outputs/{name}.jsonl")) from error
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,9 @@ def cleaner_candidates(
 
 def _cleaned(parsed: pl.DataFrame, blocks: pl.DataFrame, asked: Ours) -> pl.DataFrame:
     own = blocks.join(parsed.select("doc_id"), on="doc_id", how="semi")
-    return run({"parsed": parsed, "blocks": own, **asked.imported()}, asked.config, asked.runtime)["cleaned"]
+    frames = {"parsed": parsed, "blocks": own, **asked.imported()}
+    with asked.naming_its_file():
+        return run(frames, asked.config, asked.runtime)["cleaned"]
 
 
 def _rows(

@@ -117,7 +117,8 @@ def _read(documents: pl.DataFrame, asked: Ours) -> Frames:
     """The candidate's tables; a document that is broken, hangs or eats all memory is a row with a status."""
     frames = {"documents": documents, **asked.imported()}
     limits = Limits(seconds=asked.config.seconds, memory_mb=asked.config.memory_mb)
-    return run(frames, asked.config, replace(asked.runtime, limits=limits))
+    with asked.naming_its_file():
+        return run(frames, asked.config, replace(asked.runtime, limits=limits))
 
 
 def _rows(

@@ -10,9 +10,10 @@ from rag_eval_pipeline.stages.candidates import settings_of
 from rag_eval_pipeline.stages.cleaning import candidate as cleaners
 from rag_eval_pipeline.stages.cleaning.transform import CleaningConfig
 from rag_eval_pipeline.stages.cleaning.transform import identity as cleaner_identity
-from rag_eval_pipeline.stages.comparison import summary
+from rag_eval_pipeline.stages.comparison import Asked, summary
 from rag_eval_pipeline.stages.parsing.comparison import COMPARED, ParserCandidates
 from rag_eval_pipeline.stages.parsing.transform import ParsingConfig
+from rag_eval_pipeline.warehouse.runtime import Runtime
 from rag_eval_pipeline.warehouse.table import conform
 
 
@@ -57,6 +58,13 @@ def test_candidates_are_no_part_of_what_a_stage_is():
     for config, entry in ((ParsingConfig, "pdfplumber"), (CleaningConfig, "justext")):
         assert config(candidates=[entry]).model_dump(mode="json") == config().model_dump(mode="json")
         assert config(candidates=None).candidates == ()
+
+
+def test_a_refused_import_names_the_file_of_the_candidate():
+    (entry,) = candidates("import:ours")
+    asked = Asked(entry, ParsingConfig(imported=True), Runtime.plain(), pl.DataFrame())
+    with pytest.raises(ValueError, match=r"^outputs/parsed/ours\.jsonl: 1 documents"), asked.naming_its_file():
+        raise ValueError("outputs/parsed.jsonl: 1 documents are not in this version")
 
 
 def test_a_cleaner_that_is_not_installed_is_refused_with_its_extra(monkeypatch):
