@@ -99,7 +99,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise _DuplicateFieldError(name[:80])
+                raise _DuplicateFieldError(cut_name(name))
             seen.add(name)
     return made
 
@@ -138,7 +138,7 @@ def report(
         field = dotted((*prefix, *loc))
         kind = item["type"]
         if kind == "extra_forbidden":
-            name = str(loc[-1])
+            name = cut_name(str(loc[-1]))
             known = fields_at(model, loc[:-1])
             faults.add(file, number, field, "an unknown field", "a known one", suggestion(name, known))
         elif kind == "missing":
@@ -150,7 +150,12 @@ def report(
 
 
 def _given(value: Any) -> list[str]:
-    return [str(name) for name in value] if isinstance(value, dict) else []
+    return [cut_name(str(name)) for name in value] if isinstance(value, dict) else []
+
+
+def cut_name(name: str) -> str:
+    """A field's name as messages show it: one that is longer may be a text of the corpus."""
+    return name[:80]
 
 
 def dotted(loc: tuple[int | str, ...]) -> str:
@@ -160,7 +165,8 @@ def dotted(loc: tuple[int | str, ...]) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
         elif not any(character in part for character in "[](),"):
-            text += f".{part}" if text else part
+            name = cut_name(part)
+            text += f".{name}" if text else name
     return text
 
 

@@ -277,6 +277,14 @@ def test_a_wrong_line_of_documents_jsonl_is_refused(corpora, rows, line, field, 
     assert found in fault.found
 
 
+def test_a_text_in_place_of_a_fields_name_is_not_told_whole(corpora):
+    corpora.lines("v1/gold/pii.jsonl", {"word " * 10_000: 1})
+    with pytest.raises(CorpusError) as caught:
+        corpora.load()
+    assert "is it 'word word" in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
 def test_the_nearest_known_field_is_named(corpora):
     corpora.lines("v1/documents.jsonl", {"doc_id": "leave.txt", "tennant": "x"})
     assert corpora.fault().hint == "did you mean 'tenant'?"
