@@ -81,8 +81,11 @@ def check_documents(labels: Mapping[str, Labels], doc_ids: Iterable[str], faults
             )  # fmt: skip
 
 
-def check_offsets(labels: Mapping[str, Labels], references: Mapping[str, str], faults: Faults) -> None:
-    """Spans must lie in a reference text."""
+def check_offsets(
+    labels: Mapping[str, Labels], references: Mapping[str, str], doc_ids: Iterable[str], faults: Faults
+) -> None:
+    """Spans must lie in a reference text. Those of a document that the version lacks have none, and wait for another version."""
+    known = set(doc_ids)
     for name, field in (
         ("pii", "spans"),
         ("entities", "spans"),
@@ -92,27 +95,31 @@ def check_offsets(labels: Mapping[str, Labels], references: Mapping[str, str], f
         for row, (file, line) in labels[name]:
             spans = row[field] or []
             text = references.get(row["doc_id"])
-            if spans and text is None:
+            if spans and text is None and row["doc_id"] in known:
                 faults.add(
                     file, line, field, "offsets in a document without reference text", "a transcript",
                     f"add gold/transcripts/{row['doc_id']}.txt",
                 )  # fmt: skip
+            if text is None:
                 continue
             for number, span in enumerate(spans):
-                if text is not None:
-                    _check_edges(span["start"], span["end"], text, (file, line), f"{field}[{number}].", faults)
-                if text is not None and span["end"] > len(text):
+                _check_edges(span["start"], span["end"], text, (file, line), f"{field}[{number}].", faults)
+                if span["end"] > len(text):
                     faults.add(
                         file, line, f"{field}[{number}].end", f"the number {span['end']}",
                         f"at most {len(text)}, the reference text's code points",
                     )  # fmt: skip
 
 
-def anchor_evidence(evidence: Labels, references: Mapping[str, str], form: str, faults: Faults) -> None:
+def anchor_evidence(
+    evidence: Labels, references: Mapping[str, str], doc_ids: Iterable[str], form: str, faults: Faults
+) -> None:
     """Each quote must occur in its document's reference text; fills in what follows from it.
 
-    A span's quote is filled in from the text, and the span of a quote whose `start` or `occurrence` says which.
+    A span's quote is filled in from the text, and the span of a quote whose `start` or `occurrence` says which. A quote of a
+    document that the version lacks stays, without its place.
     """
+    known = set(doc_ids)
     by_document: dict[str, list[tuple[dict[str, Any], Place]]] = defaultdict(list)
     for row, place in evidence:
         by_document[row["doc_id"]].append((row, place))
@@ -121,7 +128,9 @@ def anchor_evidence(evidence: Labels, references: Mapping[str, str], form: str, 
         text = references.get(doc_id)
         folded = normalise(text, form) if text is not None else ""
         for row, place in items:
-            if text is None:
+            if text is None and doc_id not in known and row["quote"] is not None:
+                row.update(start=None, end=None)
+            elif text is None:
                 _without_text(row, place, faults)
             else:
                 _anchor(row, place, text, folded, form, faults, unfound)
@@ -193,6 +202,7 @@ def _refuse_quote(row: dict[str, Any], place: Place, text: str, form: str, fault
         best = nearest(row["quote"], text, form)
         found += f"; nearest match: similarity {best.similarity:.2f} at {best.start}–{best.end}"
         hint = f"copy the quote from code points {best.start}–{best.end} of the reference text of {row['doc_id']!r}"
+        hint += "; where another version has the old words, as a line of this version's own gold/evidence.jsonl"
     faults.add(*place, "quote", found, "a quote that occurs in it", hint)
 
 

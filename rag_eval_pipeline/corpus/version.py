@@ -193,8 +193,8 @@ def _load_gold(layout: Layout, files: pl.DataFrame, settings: Settings, faults: 
     check_queries(labels, faults)
     check_filters(labels, files["metadata"], faults)
     check_documents(labels, files["doc_id"], faults)
-    check_offsets(labels, texts, faults)
-    anchor_evidence(labels["evidence"], texts, settings.ledger.normalise, faults)
+    check_offsets(labels, texts, files["doc_id"], faults)
+    anchor_evidence(labels["evidence"], texts, files["doc_id"], settings.ledger.normalise, faults)
     check_ontology(labels, faults)
     frames = {name: table.frame() for name, table in labels.items()}
     check_leakage(

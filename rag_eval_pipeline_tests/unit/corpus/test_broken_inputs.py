@@ -330,6 +330,15 @@ def test_labels_of_a_document_that_the_version_lacks_are_kept_and_warned(corpora
     assert warning.hint == "did you mean 'leave.txt'?"
 
 
+def test_offsets_in_a_document_that_the_version_lacks_are_kept_and_warned(corpora):
+    corpora.lines("gold/pii.jsonl", {"doc_id": "gone.md", "spans": [{"start": 0, "end": 5, "type": "PERSON"}]})
+    corpora.evidence(doc_id="gone.md", quote="anything", start=3)
+    version = corpora.load()
+    assert version.gold.pii.height == 1
+    assert version.gold.evidence.select("quote", "start").rows() == [("anything", None)]
+    assert {warning.file.rpartition("/")[2] for warning in version.warnings} == {"evidence.jsonl", "pii.jsonl"}
+
+
 @pytest.mark.parametrize("policy", ["warn", "refuse"])
 def test_a_document_or_cluster_on_both_sides_of_a_split(corpora, policy):
     corpora.put("corpus.yaml", f"evaluate: {{leakage: {policy}}}\n")
