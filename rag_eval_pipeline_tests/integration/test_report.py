@@ -211,6 +211,25 @@ def test_repairs_stand_beside_the_losses(written, monkeypatch):
     assert "1 of 2" in cells
 
 
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        ({"dedup": 0.2}, ", most at dedup."),
+        ({"dedup": 0.2, "pii": 0.1}, ", most at dedup, then at pii."),
+        ({"dedup": 0.1, "pii": 0.1}, ", at dedup and pii."),
+        ({"dedup": 0.1, "pii": 0.1, "rank": 0.1}, ", at dedup, pii and rank."),
+    ],
+)
+def test_no_stage_is_said_to_lose_most_where_two_lose_the_same(lost, words, written, monkeypatch):
+    evaluation = evaluation_of(written[0])
+    told = report.headline(evaluation)
+    told |= {"n_served": told["n_units"] - 1}
+    told["worst"] = [{"stage": stage, "units": 1, "recall": recall} for stage, recall in lost.items()]
+    monkeypatch.setattr(report, "headline", lambda *_: told)
+    page = html.fromstring(html_report(evaluation))
+    assert f"lost on the way{words}" in " ".join(page.text_content().split())
+
+
 def test_what_changed_since_the_baseline_is_told(written, tmp_path):
     home = home_of(tmp_path)
     folder = write_corpus(home.corpora, documents=4, evaluate={"k": [3], "serve": "both", "serve_k": 3})
