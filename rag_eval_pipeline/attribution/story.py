@@ -295,7 +295,8 @@ def _dedup(told: _Told) -> str:
         for item in told.detail.get("removed") or []
     ]
     if told.lost:
-        return "; ".join(removed) + ", which does not hold it" if removed else "its document was removed"
+        kept = ", which does not hold it, or is labelled as another document or edition"
+        return "; ".join(removed) + kept if removed else "its document was removed"
     return "; ".join(removed) + "; a kept document holds it" if removed else "its document was kept"
 
 

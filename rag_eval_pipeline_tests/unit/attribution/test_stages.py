@@ -8,6 +8,7 @@ import json
 import polars as pl
 import pytest
 
+from rag_eval_pipeline.attribution import story as story_module
 from rag_eval_pipeline.attribution.ledger import build_ledger
 from rag_eval_pipeline.attribution.order import RetrieverInfo
 from rag_eval_pipeline.attribution.story import tell
@@ -596,3 +597,12 @@ def test_composed_accents_survive_cleaning_to_nfc():
     assert clean["held"].to_list() == [True]
     assert -1 not in clean["positions"][0].to_list()
     assert set(SCHEMAS) >= {"evidence"}
+
+
+def test_a_story_says_that_a_kept_twin_may_hold_the_words_and_still_be_another_document():
+    detail = {"removed": [{"doc_id": "leave-2025", "survivor": "leave-2024", "similarity": 0.956}]}
+    told = story_module._Told({}, {"held": False}, detail, None, None)
+    assert story_module._dedup(told) == (
+        "leave-2025 was removed as a duplicate of leave-2024 (similarity 0.956), "
+        "which does not hold it, or is labelled as another document or edition"
+    )
