@@ -247,7 +247,17 @@ class Subject:
         check_rules(version.settings, STAGES, lanes, version.marks, faults)
         faults.refuse()
         warn_of_empty_slices(version.settings, version.gold, version.files, version.marks, faults)
+        self._warn_of_unread_names(faults)
         self.version = replace(version, warnings=(*version.warnings, *faults.warnings))
+
+    def _warn_of_unread_names(self, faults: Faults) -> None:
+        if unread := BY_NAME["pii"].door("transform", "languages_without_model")(self.configs["pii"]):
+            place = ("pipeline", "pii", "entities")
+            faults.warn(
+                *self.version.marks.at(place), ".".join(place), f"names, for which no model reads {', '.join(unread)}",
+                "a model a language", f"give pipeline.pii.models, e.g. {{{unread[0]}: /path/to/model}}, or names in these "
+                "documents stay unmasked",
+            )  # fmt: skip
 
     def runtime(self) -> Runtime:
         """What a transform may use."""

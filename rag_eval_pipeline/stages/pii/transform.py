@@ -27,6 +27,7 @@ from rag_eval_pipeline.stages.pii import dates, phones, recognizers_es
 from rag_eval_pipeline.stages.pii.patterns import Rule, find_all
 from rag_eval_pipeline.stages.pii.tables import Masked, PiiSpans
 from rag_eval_pipeline.text.entities import EXTRA_MODEL, model_identity
+from rag_eval_pipeline.text.languages import primary
 from rag_eval_pipeline.text.offsets import OffsetMap, Segment
 from rag_eval_pipeline.warehouse.config import Switch
 from rag_eval_pipeline.warehouse.runtime import Runtime
@@ -118,7 +119,8 @@ class PiiConfig(BaseModel):
         languages: whose recognisers and context words are used.
         score_threshold: findings below are dropped.
         regions: countries of phone numbers written without prefix; null: by language. They dominate the time.
-        models: language → spaCy model (package or folder) for PERSON and other names.
+        models: language → spaCy model (package or folder) for PERSON and other names; each reads the documents that hold text
+            in its language, and those of unknown language.
         recognizers: import paths of presidio `EntityRecognizer` classes, made without arguments.
         imported: take outputs/pii_spans.jsonl instead (`import` in corpus.yaml).
     """
@@ -177,6 +179,13 @@ def identity(config: PiiConfig) -> dict[str, Any]:
     return {"models": {language: model_identity(model) for language, model in used}} if used else {}
 
 
+def languages_without_model(config: PiiConfig) -> list[str]:
+    """Languages in which names are wanted and no model looks for them."""
+    wanted = config.enabled and not config.imported and set(config.entities) & set(MODEL_ENTITIES)
+    read = {primary(language) for language, _ in _engine_key(config).models}
+    return sorted({primary(language) for language in config.languages} - read) if wanted else []
+
+
 def _unknown(entity: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(entity.upper(), known, n=1, cutoff=0.5)
     offer = f"; did you mean {near[0]}?" if near else ""
@@ -191,6 +200,7 @@ def run(frames: Mapping[str, pl.DataFrame], config: PiiConfig, runtime: Runtime)
     """
     kept = frames["dedup"].filter("kept").select("doc_id")
     items = frames["cleaned"].select("doc_id", "text").join(kept, on="doc_id", how="semi").sort("doc_id")
+    items = _with_languages(items, frames["section_languages"], config)
     given = pl.lit(
         None, pl.List(pl.Struct({"start": pl.Int64, "end": pl.Int64, "type": pl.String, "score": pl.Float64}))
     )
@@ -199,8 +209,26 @@ def run(frames: Mapping[str, pl.DataFrame], config: PiiConfig, runtime: Runtime)
     else:
         items = items.with_columns(given.alias("spans"))
     tables = [PiiSpans, Masked]
-    made = runtime.map("pii", one, items, config, reads=["text", "spans"], writes=tables, failed=failed)
+    made = runtime.map("pii", one, items, config, reads=["text", "spans", "languages"], writes=tables, failed=failed)
     return {"pii_spans": conform(PiiSpans, made["pii_spans"]), "masked": conform(Masked, made["masked"])}
+
+
+SPOKEN = 0.1
+"""Share of a document's letters, at least, in a language whose model is to read it: a menu in another one is not enough."""
+
+
+def _with_languages(items: pl.DataFrame, sections: pl.DataFrame, config: PiiConfig) -> pl.DataFrame:
+    """With the languages whose models read each document; without any model they decide nothing, and are left out."""
+    if not _engine_key(config).models:
+        return items.with_columns(languages=pl.lit([], pl.List(pl.String)))
+    said = pl.col("language").map_elements(primary, return_dtype=pl.String)
+    letters = sections.group_by("doc_id", language=said).agg(pl.col("letters").sum())
+    spoken = (
+        letters.filter(pl.col("letters") >= SPOKEN * pl.col("letters").sum().over("doc_id"), pl.col("language") != "")
+        .group_by("doc_id")
+        .agg(pl.col("language").sort().alias("languages"))
+    )
+    return items.join(spoken, on="doc_id", how="left").with_columns(pl.col("languages").fill_null([]))
 
 
 def _with_import(items: pl.DataFrame, frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -246,7 +274,7 @@ def one(item: dict[str, Any], config: PiiConfig) -> Rows:
     elif item["spans"] is not None:
         spans = [Span(s["start"], s["end"], s["type"], s["score"]) for s in item["spans"]]
     else:
-        spans = find(text, config)
+        spans = find(text, config, item.get("languages"))
     masked, offsets = mask(text, spans, config.action, config.salt)
     row = {"text": masked, "offsets": offsets.rows(), "status": "ok" if text.strip() else "empty", "error": None}
     unique = {(s.start, s.end, s.type): s for s in spans}
@@ -315,13 +343,19 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 # Finding ---------------------------------------------------------------------------------------------------------------
 
 
-def find(text: str, config: PiiConfig) -> list[Span]:
-    """Disjoint spans of personal data in a text of any length."""
+def find(text: str, config: PiiConfig, languages: Sequence[str] | None = None) -> list[Span]:
+    """Disjoint spans of personal data in a text of any length.
+
+    Args:
+        text: a document.
+        config: what is looked for.
+        languages: of the text; models of other ones don't read it. None or empty: unknown.
+    """
     engine = _engine(_engine_key(config))
     found = [
         Span(start + low, end + low, kind, score)
         for low, high in windows(len(text))
-        for start, end, kind, score in engine.analyze(text[low:high])
+        for start, end, kind, score in engine.analyze(text[low:high], languages)
         if _belongs(start + low, low, high, len(text))
     ]
     return merged(_trimmed(text, span) for span in found)
@@ -407,13 +441,13 @@ class Engine:
             for language, recognizers in by_language.items()
         }
 
-    def analyze(self, text: str) -> list[tuple[int, int, str, float]]:
-        """(start, end, type, score) in all languages, best first where equal; may overlap."""
+    def analyze(self, text: str, languages: Sequence[str] | None = None) -> list[tuple[int, int, str, float]]:
+        """(start, end, type, score) by patterns of all languages and models of the text's, best first where equal; may overlap."""
         found = {
             (start, end, kind): score for start, end, kind, score in find_all(self._rules, text, self._key.threshold)
         }
-        for analyzer in self._analyzers.values():
-            for result in analyzer.analyze(text):
+        for language, analyzer in self._analyzers.items():
+            for result in analyzer.analyze(text, not languages or primary(language) in languages):
                 place = (result.start, result.end, result.entity_type)
                 found[place] = max(found.get(place, 0.0), float(result.score))
         return [(*place, score) for place, score in sorted(found.items())]
@@ -467,8 +501,8 @@ class _Analyzer:
             supported_languages=[language],
         )
 
-    def analyze(self, text: str) -> list[Any]:
-        """Results of presidio at or above the threshold."""
+    def analyze(self, text: str, named: bool = True) -> list[Any]:
+        """Results of presidio at or above the threshold; names only where they are wanted."""
         if not self._entities:
             return []
         if self._whole:
@@ -477,7 +511,8 @@ class _Analyzer:
                     text, language=self._language, entities=self._entities, score_threshold=self._threshold
                 )
             )
-        found = self._by_patterns(text) if self._named is None else self._with_model(text, self._named)
+        with_model = self._named is not None and named
+        found = self._with_model(text, self._named) if with_model else self._by_patterns(text)
         return list(self._distinct([result for result in found if result.score >= self._threshold]))
 
     def _by_patterns(self, text: str) -> list[Any]:

@@ -15,8 +15,11 @@ from rag_eval_pipeline.measures.spans import span_scores
 from rag_eval_pipeline.stages.pii import transform
 from rag_eval_pipeline.stages.pii.quality import carry, measure, sweep
 from rag_eval_pipeline.stages.pii.transform import CONFIG, Span, find, mask, merged, one, run, windows
+from rag_eval_pipeline.stages.subject import Subject
 from rag_eval_pipeline.text.offsets import OffsetMap
 from rag_eval_pipeline.warehouse.runtime import Runtime
+from rag_eval_pipeline_tests.integration.house import home_of
+from rag_eval_pipeline_tests.small import QUICK, write_corpus
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
 TYPES = st.sampled_from(["EMAIL_ADDRESS", "PHONE_NUMBER", "PERSON"])
@@ -116,7 +119,13 @@ def frames(kept=("a", "b"), **texts):
         "cleaned": cleaned,
         "parsed": cleaned.select("doc_id", "text"),
         "dedup": pl.DataFrame({"doc_id": ids, "kept": [name in kept for name in ids]}),
+        "section_languages": sections([(name, "en", 100) for name in ids]),
     }
+
+
+def sections(rows):
+    schema = {"doc_id": pl.String, "language": pl.String, "letters": pl.Int64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 SPAN_SCHEMA = {"doc_id": pl.String, "start": pl.Int64, "end": pl.Int64, "type": pl.String, "score": pl.Float64}
@@ -456,6 +465,45 @@ def test_with_a_model_less_work_gives_presidios_own_spans_and_scores(small_model
     assert {row[2] for row in quick[1]} >= {"CREDIT_CARD", "EMAIL_ADDRESS", "PHONE_NUMBER"}
     monkeypatch.setattr(engine._analyzers["en"], "_whole", True)
     assert quick == [engine.analyze(text) for text in TOLD]
+
+
+def test_a_model_reads_the_documents_that_hold_text_in_its_language(small_model):
+    text = "Ana Ruiz lives in Bilbao, ana@x.es"
+    ids = ["english", "spanish", "both", "menu", "unknown"]
+    tables = frames(kept=ids, **dict.fromkeys(ids, text))
+    tables["section_languages"] = sections(
+        [
+            ("english", "en", 90), ("spanish", "es", 90), ("both", "es", 70), ("both", "en", 20), ("menu", "es-MX", 190),
+            ("menu", "en", 10), ("unknown", "und", 9),
+        ]
+    )  # fmt: skip
+    config = CONFIG(entities=("PERSON", "EMAIL_ADDRESS"), models={"en": small_model})
+    found = run(tables, config, Runtime.plain())["pii_spans"]
+    assert set(found.filter(pl.col("type") == "PERSON")["doc_id"]) == {"english", "both", "unknown"}
+    assert set(found.filter(pl.col("type") == "EMAIL_ADDRESS")["doc_id"]) == set(ids)
+    assert transform.languages_without_model(config) == ["es"]
+    both = {"en": small_model, "es-ES": small_model}
+    assert transform.languages_without_model(CONFIG(entities=("PERSON",), models=both)) == []
+    found = run(tables, CONFIG(entities=("PERSON",), models=both), Runtime.plain())["pii_spans"]
+    assert set(found["doc_id"]) == set(ids)
+
+
+def test_names_that_no_model_looks_for_are_warned_of_before_a_run(small_model, tmp_path):
+    home = home_of(tmp_path)
+    pii = {"entities": ["PERSON"], "models": {"en": small_model}}
+    write_corpus(home.corpora, documents=2, languages=["en", "es"], pipeline={**QUICK, "pii": pii})
+    (warning,) = [w for w in Subject.open(home, "small@v1").version.warnings if w.field == "pipeline.pii.entities"]
+    assert "no model reads es" in warning.found
+    assert "pipeline.pii.models, e.g. {es: /path/to/model}" in warning.hint
+
+
+def test_without_models_the_language_of_a_document_decides_nothing():
+    tables = frames(kept=("a",), a="ana@x.es 😀 here")
+    memo_keys = [
+        transform._with_languages(tables["cleaned"], sections([("a", language, 5)]), CONFIG())["languages"].to_list()
+        for language in ("en", "es")
+    ]
+    assert memo_keys == [[[]], [[]]]
 
 
 def test_lemmas_are_made_only_where_a_pattern_has_context_words(small_model, monkeypatch):
