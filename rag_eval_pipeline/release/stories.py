@@ -24,6 +24,8 @@ import polars as pl
 
 from rag_eval_pipeline.attribution.order import STAGES
 from rag_eval_pipeline.attribution.story import UnitStory, tell
+from rag_eval_pipeline.corpus.faults import suggestion
+from rag_eval_pipeline.corpus.keys import Key
 from rag_eval_pipeline.measures.evidence import visible_indexes
 from rag_eval_pipeline.release.reading import Evaluation
 from rag_eval_pipeline.release.redaction import PLACES, pii_places
@@ -139,11 +141,16 @@ class Stories:
         """The story of one query.
 
         Raises:
-            LookupError: it has no evidence in the measured split.
+            LookupError: there is no such query, or it has no evidence in the measured split.
         """
         units, ledger, fate = (self._evaluation.frame(f"evidence_{name}") for name in ("units", "ledger", "fate"))
+        queries = self._evaluation.frame("prepared_queries")
+        asked = _first(queries, "query_id", query_id)
+        if asked is None:
+            raise LookupError(f"no query {query_id!r} in this evaluation; {suggestion(query_id, queries['query_id'])}")
+        if units.filter(pl.col("query_id") == query_id).is_empty():
+            raise LookupError(self._unlabelled(query_id))
         told = tell(query_id, units, ledger, fate, self.retriever, self.k)
-        asked = _first(self._evaluation.frame("prepared_queries"), "query_id", query_id) or {}
         redactor = self._evaluation.redactor
         rows = {row["evidence_id"]: row for row in units.filter(pl.col("query_id") == query_id).iter_rows(named=True)}
         return QueryPage(
@@ -153,6 +160,18 @@ class Stories:
             self.retriever,
             self.k,
             tuple(self._page(story, rows[story.evidence_id]) for story in told),
+        )
+
+    def _unlabelled(self, query_id: str) -> str:
+        key = Key.parse(self._evaluation.manifest.key)
+        where = {
+            "corpus_version": key.subject, "pipeline": key.pipeline, "retriever": self.retriever, "query_id": query_id,
+        }  # fmt: skip
+        told = " AND ".join("{} = '{}'".format(name, value.replace("'", "''")) for name, value in where.items())
+        asked = f"SELECT rank, doc_id, score FROM current_ranked_runs WHERE {told} AND rank <= {self.k} ORDER BY rank"  # noqa: S608 - shown
+        return (
+            f"query {query_id!r} has no labelled evidence in the measured split, so none can be lost. "
+            f'What it was served: rag-eval sql "{asked}"'
         )
 
     def _page(self, story: UnitStory, unit: Mapping[str, Any]) -> UnitPage:

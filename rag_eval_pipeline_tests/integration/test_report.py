@@ -127,6 +127,30 @@ def test_it_tells_what_was_lost_and_escapes_what_it_shows(written):
     assert not re.search(r"<script>alert|<b>nowhere", written[2])
 
 
+def test_a_query_without_a_story_says_whether_it_is_unknown_or_unlabelled(written, monkeypatch):
+    evaluation = evaluation_of(written[0])
+    stories, frame = Stories(evaluation, "both", 3), type(evaluation).frame
+    with pytest.raises(LookupError, match="no query 'q00' in this evaluation; did you mean 'q0'"):
+        stories.of("q00")
+
+    def without_labels(self, name):
+        found = frame(self, name)
+        return found.filter(pl.col("query_id") != "q2") if name == "evidence_units" else found
+
+    monkeypatch.setattr(type(evaluation), "frame", without_labels)
+    with pytest.raises(LookupError, match="'q2' has no labelled evidence in the measured split") as told:
+        stories.of("q2")
+    (sql,) = re.findall('rag-eval sql "(.+)"', str(told.value))
+    ranked = evaluation.frame("ranked_runs").filter(query_id="q2", retriever="both").with_columns(
+        corpus_version=pl.lit("small@v1"), pipeline=pl.lit("default")
+    )  # fmt: skip
+    assert (
+        pl.SQLContext(current_ranked_runs=ranked).execute(sql, eager=True)["rank"].to_list()
+        == ranked["rank"].sort().to_list()[:3]
+        != []
+    )
+
+
 def test_it_hides_what_is_personal_by_string_and_by_place(written):
     run, _, text = written
     evaluation = evaluation_of(run)
