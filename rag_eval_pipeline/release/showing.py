@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from rag_eval_pipeline.attribution.story import introduction
+from rag_eval_pipeline.corpus.faults import suggestion
 from rag_eval_pipeline.release.answered import doubt_of
 from rag_eval_pipeline.release.reading import Evaluation
 from rag_eval_pipeline.release.stories import Excerpt, Part, QueryPage, UnitPage
@@ -146,8 +147,9 @@ def _shown(part: Part) -> str:
 def _row(evaluation: Evaluation, table: str, doc_id: str) -> dict:
     found = evaluation.frame(table).filter(pl.col("doc_id") == doc_id)
     if found.is_empty():
-        near = evaluation.frame("documents")["doc_id"].sort().to_list()
-        where = "was dropped before this stage" if doc_id in near else f"is not in this version; it has e.g. {near[:5]}"
+        known = evaluation.frame("documents")["doc_id"].to_list()
+        there = doc_id in known
+        where = "was dropped before this stage" if there else f"is not in this version; {suggestion(doc_id, known)}"
         raise LookupError(f"document {doc_id!r} {where} (no row in {table})")
     return found.row(0, named=True)
 

@@ -15,7 +15,7 @@ from rag_eval_pipeline.release.comment import markdown_report
 from rag_eval_pipeline.release.comparing import compare
 from rag_eval_pipeline.release.reading import Evaluation, NoEvaluationError
 from rag_eval_pipeline.release.report import LARGEST, html_report, write_report
-from rag_eval_pipeline.release.showing import story_lines
+from rag_eval_pipeline.release.showing import document_rows, story_lines
 from rag_eval_pipeline.release.stories import Stories, story_json
 from rag_eval_pipeline_tests.integration.house import Run, home_of
 from rag_eval_pipeline_tests.small import quote_of, text_of, write_corpus
@@ -149,6 +149,11 @@ def test_a_query_without_a_story_says_whether_it_is_unknown_or_unlabelled(writte
         == ranked["rank"].sort().to_list()[:3]
         != []
     )
+
+
+def test_part_of_a_documents_name_finds_it(written):
+    with pytest.raises(LookupError, match=r"'travel' is not in this version; did you mean 'travel-0\.md'"):
+        document_rows(evaluation_of(written[0]), "travel", "masked")
 
 
 def test_it_hides_what_is_personal_by_string_and_by_place(written):
