@@ -56,7 +56,7 @@ def gate(
         publish(home)
     _print(found)
     if found.decision.verdict in ("inconclusive", "missing_evidence"):
-        _print_needs(home, found.key)
+        _print_needs(home, found)
     try:
         if junit is not None:
             gating.write(junit, gating.junit(found))
@@ -69,13 +69,14 @@ def gate(
     raise typer.Exit(found.exit_code)
 
 
-def _print_needs(home: Home, key: str) -> None:
-    """What each rule needs, before anything is measured."""
+def _print_needs(home: Home, found: Gated) -> None:
+    """What each rule needs by a guess, where no figure says what would settle it."""
     from rag_eval_pipeline.cli.starting import needed_lines
     from rag_eval_pipeline.corpus.faults import CorpusError
 
     try:
-        lines = list(needed_lines(home, key))
+        settled = {finding.rule for finding in found.decision.findings if finding.n_needed or finding.verdict == "pass"}
+        lines = list(needed_lines(home, found.key, known=settled))
     except CorpusError:  # its folder is not here: the rules are those of the evaluation, and the verdict stands
         return
     for line in lines:

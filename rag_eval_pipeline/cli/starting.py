@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -178,13 +178,14 @@ def _labelled(started: Started) -> int:
     return sum(q.answerable and bool(q.answers or q.documents or q.quotes) for q in started.sheet.questions)
 
 
-def needed_lines(home: Home, key: str, there: int | None = None) -> Iterator[str]:
-    """What each release rule of a key needs, beside how many labelled questions there are."""
+def needed_lines(home: Home, key: str, there: int | None = None, known: Collection[int] = ()) -> Iterator[str]:
+    """What each release rule of a key needs by a guess, beside how many labelled questions there are; not of rules in `known`."""
     from rag_eval_pipeline.corpus.version import load_key_settings
     from rag_eval_pipeline.release.evaluated import declared
     from rag_eval_pipeline.release.planning import POWER, needs
 
-    found = needs(load_key_settings(home.corpora, key).gates.rules, {metric.name: metric for metric in declared()})
+    rules = load_key_settings(home.corpora, key).gates.rules
+    found = [need for need in needs(rules, {metric.name: metric for metric in declared()}) if need.rule not in known]
     if not found:
         return
     yield f"[bold]release rules[/] (n for a pass in {POWER:.0%} of the releases that deserve one)"
