@@ -189,7 +189,9 @@ def _evened(sizes: Sequence[float], errors: Sequence[float], weights: Sequence[i
         else:
             groups.append([index])
     for group in groups:
-        even = [median(sizes[i] for i in group) if index in group else size for index, size in enumerate(even)]
+        size = median(sizes[index] for index in group)
+        for index in group:
+            even[index] = size
     return even
 
 
@@ -198,7 +200,7 @@ def _point(dpi: float) -> float:
 
 
 KNOWN_DPI = 70
-"""Less is a viewer's default, not what a page was scanned with."""
+"""The least that tesseract believes."""
 
 
 def _grey(image: Image) -> Image:

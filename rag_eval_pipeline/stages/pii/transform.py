@@ -173,17 +173,20 @@ CONFIG = PiiConfig
 
 def identity(config: PiiConfig) -> dict[str, Any]:
     """What each language model is, where one is used: another model under the same name finds other names."""
-    if not config.enabled or config.imported:
-        return {}
-    used = _engine_key(config).models if set(config.entities) & set(MODEL_ENTITIES) else ()
-    return {"models": {language: model_identity(model) for language, model in used}} if used else {}
+    used = _models(config)
+    return {"models": {language: model_identity(model) for language, model in used.items()}} if used else {}
 
 
 def languages_without_model(config: PiiConfig) -> list[str]:
     """Languages in which names are wanted and no model looks for them."""
+    used = _models(config)
+    return sorted({primary(language) for language in config.languages} - {*map(primary, used)}) if used else []
+
+
+def _models(config: PiiConfig) -> dict[str, str]:
+    """Language -> model that looks for names; none where no names are looked for."""
     wanted = config.enabled and not config.imported and set(config.entities) & set(MODEL_ENTITIES)
-    read = {primary(language) for language, _ in _engine_key(config).models}
-    return sorted({primary(language) for language in config.languages} - read) if wanted else []
+    return dict(_engine_key(config).models) if wanted else {}
 
 
 def _unknown(entity: str, known: Sequence[str]) -> str:
@@ -219,12 +222,13 @@ SPOKEN = 0.1
 
 def _with_languages(items: pl.DataFrame, sections: pl.DataFrame, config: PiiConfig) -> pl.DataFrame:
     """With the languages whose models read each document; without any model they decide nothing, and are left out."""
-    if not _engine_key(config).models:
+    if not _models(config):
         return items.with_columns(languages=pl.lit([], pl.List(pl.String)))
-    said = pl.col("language").map_elements(primary, return_dtype=pl.String)
-    letters = sections.group_by("doc_id", language=said).agg(pl.col("letters").sum())
+    letters = sections.group_by("doc_id", "language").agg(pl.col("letters").sum())
     spoken = (
-        letters.filter(pl.col("letters") >= SPOKEN * pl.col("letters").sum().over("doc_id"), pl.col("language") != "")
+        letters.filter(
+            pl.col("letters") >= SPOKEN * pl.col("letters").sum().over("doc_id"), pl.col("language") != "und"
+        )
         .group_by("doc_id")
         .agg(pl.col("language").sort().alias("languages"))
     )

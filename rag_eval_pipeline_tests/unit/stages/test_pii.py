@@ -473,7 +473,7 @@ def test_a_model_reads_the_documents_that_hold_text_in_its_language(small_model)
     tables = frames(kept=ids, **dict.fromkeys(ids, text))
     tables["section_languages"] = sections(
         [
-            ("english", "en", 90), ("spanish", "es", 90), ("both", "es", 70), ("both", "en", 20), ("menu", "es-MX", 190),
+            ("english", "en", 90), ("spanish", "es", 90), ("both", "es", 70), ("both", "en", 20), ("menu", "es", 190),
             ("menu", "en", 10), ("unknown", "und", 9),
         ]
     )  # fmt: skip
