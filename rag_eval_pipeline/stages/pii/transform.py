@@ -495,6 +495,8 @@ class _Analyzer:
         self._threshold = key.threshold
         self._nlp = _nlp_engine(language, model)
         self._entities = sorted({e for r in recognizers for e in r.supported_entities} & set(key.entities))
+        by_others = {e for recognizer in self._patterns for e in recognizer.supported_entities}
+        self._unnamed = [entity for entity in self._entities if entity in by_others]
         self._enhancer = LemmaContextAwareEnhancer()
         self._distinct = EntityRecognizer.remove_duplicates
         # A user's own recogniser may need the whole text's tokens, lemmas and entities.
@@ -507,13 +509,12 @@ class _Analyzer:
 
     def analyze(self, text: str, named: bool = True) -> list[Any]:
         """Results of presidio at or above the threshold; names only where they are wanted."""
-        if not self._entities:
+        wanted = self._entities if named else self._unnamed
+        if not wanted:
             return []
         if self._whole:
             return list(
-                self._engine.analyze(
-                    text, language=self._language, entities=self._entities, score_threshold=self._threshold
-                )
+                self._engine.analyze(text, language=self._language, entities=wanted, score_threshold=self._threshold)
             )
         with_model = self._named is not None and named
         found = self._with_model(text, self._named) if with_model else self._by_patterns(text)

@@ -488,6 +488,16 @@ def test_a_model_reads_the_documents_that_hold_text_in_its_language(small_model)
     assert set(found["doc_id"]) == set(ids)
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["by parts", "as a user's own recogniser needs it"])
+def test_a_text_in_another_language_keeps_its_names_and_loses_the_rest(small_model, monkeypatch, whole):
+    config = CONFIG(entities=("PERSON", "EMAIL_ADDRESS"), models={"en": small_model}, languages=("en",))
+    engine = transform._engine(transform._engine_key(config))
+    monkeypatch.setattr(engine._analyzers["en"], "_whole", whole)
+    found = {languages: find(TOLD[1], config, languages) for languages in (("en",), ("es",), ())}
+    kinds = {languages: {span.type for span in spans} for languages, spans in found.items()}
+    assert kinds == {("en",): {"PERSON", "EMAIL_ADDRESS"}, ("es",): {"EMAIL_ADDRESS"}, (): {"PERSON", "EMAIL_ADDRESS"}}
+
+
 def test_names_that_no_model_looks_for_are_warned_of_before_a_run(small_model, tmp_path):
     home = home_of(tmp_path)
     pii = {"entities": ["PERSON"], "models": {"en": small_model}}
