@@ -65,9 +65,8 @@ def document_rows(evaluation: Evaluation, doc_id: str, stage: str) -> pl.DataFra
         kind = block["kind"] + (f" {block['level']}" if block["level"] is not None else "")
         rows.append({"where": where, "kind": kind, "parsed": f"{block['start']}–{block['end']}", "text": shown})
     if not rows:
-        rows = [
-            {"where": "", "kind": parsed["status"], "parsed": f"0–{len(parsed['text'])}", "text": redactor.text(text)}
-        ]
+        told = redactor.text(text) or f"({parsed['error']})"
+        rows = [{"where": "", "kind": parsed["status"], "parsed": f"0–{len(parsed['text'])}", "text": told}]
     return pl.DataFrame(rows)
 
 

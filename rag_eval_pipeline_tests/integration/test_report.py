@@ -156,6 +156,16 @@ def test_part_of_a_documents_name_finds_it(written):
         document_rows(evaluation_of(written[0]), "travel", "masked")
 
 
+def test_a_document_that_was_not_read_shows_why(tmp_path):
+    home = home_of(tmp_path)
+    folder = write_corpus(home.corpora, documents=2)
+    (folder / "documents" / "broken.pdf").write_bytes(b"%PDF-1.7 cut off")
+    run = Run(home, "small@v1")
+    (row,) = document_rows(evaluation_of(run), "broken.pdf", "masked").to_dicts()
+    assert row["kind"] == "error"
+    assert "truncated" in row["text"]
+
+
 def test_it_hides_what_is_personal_by_string_and_by_place(written):
     run, _, text = written
     evaluation = evaluation_of(run)
